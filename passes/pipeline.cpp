@@ -179,12 +179,12 @@ RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr
     return compile_with_profile(layout, forward, input, is_measured);
   // An operator that needs more than the budget would exceed it in the profile already. In a step
   // under the budget it may overwrite an operand.
-  const auto limit = *input.options.memory_bytes;
   auto limited = input;
-  limited.most_profiled_bytes = limit;
+  limited.most_profiled_bytes = bytes_for_profile(input);
   try {
     auto graphs = compile_with_profile(layout, forward, limited, is_measured);
-    if (is_measured || !graphs.plan || graphs.plan->metrics.predicted_peak_bytes <= limit)
+    if (is_measured || !graphs.plan ||
+        graphs.plan->metrics.predicted_peak_bytes <= *input.options.memory_bytes)
       return graphs;
   } catch (const BudgetUnreachableError&) {
     if (is_measured)

@@ -445,10 +445,7 @@ std::shared_ptr<StepWatch> Region::watch(RegionCall& call, const std::vector<c10
                         MethodCall::may_watch() && StepWatch::sees_all_memory();
   if (!has_step || !compiled_region.wants_watch(is_for_larger))
     return nullptr;
-  int64_t copied_bytes = 0;
-  for (const auto copy : method_memory_.copies)
-    copied_bytes += static_cast<int64_t>(inputs[copy].toTensor().storage().nbytes());
-  auto watch = StepWatch::start(copied_bytes);
+  auto watch = StepWatch::start(bytes_of_copies(method_memory_, inputs));
   if (watch != nullptr)
     call.set_own_watch(watch, is_for_larger, difference_);
   return watch;

@@ -87,7 +87,7 @@ class SliceChooser {
     if (input_.options.memory_bytes) {
       // What needs more than the budget can only run in slices, and may have no memory to be
       // profiled.
-      strict.most_profiled_bytes = *input_.options.memory_bytes;
+      strict.most_profiled_bytes = bytes_for_profile(input_);
     }
     if (auto known = try_known(strict))
       return std::move(*known);

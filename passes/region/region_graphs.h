@@ -77,6 +77,11 @@ struct RegionInput {
   std::optional<at::Device> described{};
 };
 
+// Returns how much memory a profile may take under a budget in bytes, which there must be.
+inline int64_t bytes_for_profile(const RegionInput& input) {
+  return *input.options.memory_bytes - bytes_of_copies(input.method_memory, input.inputs);
+}
+
 // What is told about a compiled region, by name.
 struct RegionReport {
   DifferentiatedOperators operators;

@@ -1,5 +1,6 @@
 #include "passes/frontend/path/method_memory.h"
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -37,6 +38,13 @@ MethodMemory method_memory_around(const torch::jit::Node* region) {
       memory.written_back.push_back(i);
   }
   return memory;
+}
+
+int64_t bytes_of_copies(const MethodMemory& memory, const std::vector<c10::IValue>& inputs) {
+  int64_t bytes = 0;
+  for (const auto copy : memory.copies)
+    bytes += static_cast<int64_t>(inputs.at(copy).toTensor().storage().nbytes());
+  return bytes;
 }
 
 }  // namespace aten_recompute

@@ -1,7 +1,10 @@
 // What a method does with the memory of a region's inputs and outputs.
 #pragma once
 
+#include <ATen/core/ivalue.h>
+
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace torch::jit {
@@ -22,5 +25,8 @@ struct MethodMemory {
 
 // Returns what the method does around the region, a node that form_regions() made in it.
 MethodMemory method_memory_around(const torch::jit::Node* region);
+
+// Returns the bytes of the copies among the region's inputs.
+int64_t bytes_of_copies(const MethodMemory& memory, const std::vector<c10::IValue>& inputs);
 
 }  // namespace aten_recompute
