@@ -7,7 +7,8 @@
     tools/mutate.py --log mutants.txt                   # goes on where an earlier run with this file was stopped
 
 A mutant is the code with one comparison, one operator, one truth value or one whole number changed. For each, the
-programs of C++ tests that know its source are built and run; where they pass, so are the Python tests of ``--python``.
+programs of C++ tests that know its source are built and run; where they pass, so are the Python tests of ``--python``
+and those that are noted below for its source.
 A mutant is killed if one does not pass, or not within a time limit. One that does not compile counts as neither.
 
 Each job works in a clone of the last commit, build/mutation/<job>, whose first build takes as long as any from nothing.
@@ -36,6 +37,17 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = ("planner", "runtime", "ir/memory_reuse.cpp")
 # What runs where the C++ tests pass. It is short, as it runs for each of these mutants.
 PYTHON_TESTS = ("tests/python/behavior/test_interrupted_steps.py", "tests/python/planning/test_several_regions.py")
+# What runs besides for mutants of these sources, which the C++ tests hardly reach.
+RELATED_TESTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "runtime/autocast.cpp": ("behavior/test_autocast_blocks.py", "behavior/test_autocast.py"),
+        "runtime/inner_gradient.cpp": ("behavior/test_inner_grad.py", "behavior/test_inner_gradients.py"),
+        "runtime/sliced.cpp": ("planning/test_slices.py",),
+        "runtime/tape.cpp": ("lowering/test_autograd.py", "rules/test_register_rule.py", "rules/test_rules.py"),
+        "runtime/tape_reach.cpp": ("lowering/test_autograd.py", "rules/test_rules.py"),
+        "runtime/undefined_gradients.cpp": ("lowering/test_autograd.py", "planning/test_slices.py"),
+    }
+)
 
 # Operators stand between spaces, which template arguments and references do not. A replacement is chosen at random.
 REPLACEMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -160,25 +172,27 @@ class Workplace:
         lines[mutant.line - 1] = mutant.after
         path.write_text("\n".join(lines))
         try:
-            return self.outcome_of_tests(programs_for(mutant.path))
+            return self.outcome_of_tests(programs_for(mutant.path), mutant.path)
         finally:
             path.write_text(original)
 
-    def outcome_of_tests(self, programs: list[str]) -> str:
+    def outcome_of_tests(self, programs: list[str], path: str = "") -> str:
+        """Runs the tests; `path` is the source of the mutant, if there is one."""
         strict = {"RECOMPUTE_LINT": "1", "RECOMPUTE_ARENA_MIN_BYTES": "1", "RECOMPUTE_ARENA_POISON": "1"}
         for program in programs:
             if self._run(["cmake", "--build", "build", "-j", "1", "--target", program]) != 0:
                 return "does not compile"
             if self._run([f"build/{program}", "--gtest_brief=1", "--gtest_fail_fast"], environment=strict) != 0:
                 return "killed"
-        if not self.python_tests:
+        tests = [*self.python_tests, *(f"tests/python/{name}" for name in RELATED_TESTS.get(path, ()))]
+        if not tests:
             return "survived"
         libraries = ["aten_recompute", "aten_recompute_tracking_allocator"]
         if self._run(["cmake", "--build", "build", "-j", "1", "--target", *libraries]) != 0:
             return "does not compile"
-        tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *self.python_tests]
+        pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         ours = {"PYTHONPATH": "python", "RECOMPUTE_LIBRARY": str(self.folder / "build" / "libaten_recompute.so")}
-        return "killed" if self._run(tests, environment=ours) != 0 else "survived"
+        return "killed" if self._run([*pytest, *tests], environment=ours) != 0 else "survived"
 
     def _run(
         self,

@@ -34,6 +34,14 @@ TEST_F(MemoryWatchTest, CountsLiveBytesAndTheirPeak) {
   EXPECT_EQ(watch.peak_bytes(), 1500);
 }
 
+TEST_F(MemoryWatchTest, KnowsTheSizesOfBlocks) {
+  const auto before = bytes(10);
+  const MemoryWatch watch;
+  const auto a = bytes(1000);
+  EXPECT_EQ(watch.bytes_at(a.storage().data()), 1000);
+  EXPECT_EQ(watch.bytes_at(before.storage().data()), 0) << "it is older than the watch";
+}
+
 TEST_F(MemoryWatchTest, DoesNotCountAsAnEnabledProfiler) {
   const MemoryWatch watch;
   EXPECT_FALSE(torch::profiler::impl::profilerEnabled());

@@ -23,6 +23,16 @@ TEST_F(MetaMemory, AWatchCountsWhatMetaTensorsWouldTake) {
   EXPECT_EQ(watch.peak_bytes(), 120);
 }
 
+TEST_F(MetaMemory, OneByteCountsAndNoneIsNoBlock) {
+  const MemoryWatch watch;
+  const CountMetaMemory count;
+  const auto options = at::TensorOptions().device(at::kMeta).dtype(at::kByte);
+  const auto one = at::empty({1}, options);
+  const auto none = at::empty({0}, options);
+  EXPECT_EQ(watch.alive_bytes(), 1);
+  EXPECT_EQ(none.storage().data_ptr().get_context(), nullptr);
+}
+
 TEST_F(MetaMemory, IsNotCountedOtherwise) {
   const MemoryWatch watch;
   const auto x = make(10);

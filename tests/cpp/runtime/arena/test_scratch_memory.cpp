@@ -94,6 +94,18 @@ TEST(ScratchMemory, ABlockThatIsUsedAgainDoesNotCountAsFree) {
     EXPECT_TRUE(ScratchMemory::free(block));
 }
 
+TEST(ScratchMemory, BlocksInUseLeaveLessForFreeOnes) {
+  const ScratchMemory scratch;
+  void* const used = allocate(8 * kOneMiB);
+  EXPECT_TRUE(ScratchMemory::free(allocate(16 * kOneMiB)));
+  // At most 24 MiB were in use. With 12 more beside the first 8, no 16 can stay.
+  void* const other = ScratchMemory::allocate(12 * kOneMiB);
+  void* const last = ScratchMemory::allocate(16 * kOneMiB);
+  EXPECT_EQ(*static_cast<char*>(last), 0) << "it is not the block that was freed";
+  for (auto* block : {used, other, last})
+    EXPECT_TRUE(ScratchMemory::free(block));
+}
+
 TEST(ScratchMemory, TakesNoMoreThanWasInUseAtOnce) {
   const ScratchMemory scratch;
   const auto before = resident_now();

@@ -246,6 +246,36 @@ TEST_F(StepArenaTest, AStepThatIsNeverOverDoesNotKeepOthersFromBeingRecorded) {
   EXPECT_EQ(plans_->figures().arena_bytes, 4 * kElements);
 }
 
+TEST_F(StepArenaTest, RegionsOfOneCallAreOneStep) {
+  for (int i = 0; i < 2; ++i) {
+    const ArenaCall call;
+    const Step first(*plans_);
+    const Step second(*plans_);
+    EXPECT_NE(first.open.get(), nullptr);
+    EXPECT_EQ(first.open.get(), second.open.get());
+  }
+  EXPECT_EQ(plans_->figures().num_steps, 2);
+}
+
+// A call with little input may be followed by a larger one.
+TEST_F(StepArenaTest, AStepThatAllocatesNothingIsRecordedAgainAfterTwoSteps) {
+  const auto run = [&](bool allocates) {
+    const ArenaCall call;
+    const Step step(*plans_);
+    step.forward([&](AllocationScope& scope) {
+      scope.enter(0);
+      if (allocates)
+        make();
+    });
+    return step.is_recorded();
+  };
+  EXPECT_TRUE(run(false));
+  EXPECT_FALSE(run(true));
+  EXPECT_TRUE(run(true));
+  EXPECT_FALSE(run(true));
+  EXPECT_EQ(plans_->figures().arena_bytes, 4 * kElements);
+}
+
 TEST_F(StepArenaTest, WithoutACallThereIsNoArena) {
   EXPECT_EQ(ArenaCall::step_for(*plans_, false), nullptr);
 }
