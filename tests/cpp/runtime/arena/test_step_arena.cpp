@@ -250,6 +250,10 @@ TEST_F(StepArenaTest, RegionsOfOneCallAreOneStep) {
   for (int i = 0; i < 2; ++i) {
     const ArenaCall call;
     const Step first(*plans_);
+    first.forward([](AllocationScope& scope) {
+      scope.enter(0);
+      make();
+    });
     const Step second(*plans_);
     EXPECT_NE(first.open.get(), nullptr);
     EXPECT_EQ(first.open.get(), second.open.get());

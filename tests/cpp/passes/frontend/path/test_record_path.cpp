@@ -3,7 +3,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
-#include "passes/frontend/path/path_builder.h"
+#include "ir/symbols.h"
 #include "passes/frontend/path/path_guard.h"
 #include "tests/cpp/support/recorded_path.h"
 #include "tests/cpp/support/testing.h"
@@ -210,7 +210,7 @@ def forward(self, x):
   EXPECT_THAT(path.apart.read, IsEmpty());
   for (const auto* name : {"aten::add_", "aten::mul_"})
     EXPECT_THAT(find_nodes(*path.graph, name), IsEmpty());
-  EXPECT_TRUE(find_nodes(*path.graph, "aten::clone").at(0)->hasAttribute(kBeforeRegions));
+  EXPECT_TRUE(find_nodes(*path.graph, "aten::clone").at(0)->hasAttribute(symbols::kBeforeRegions));
 
   const auto results = run(path, module, {at::full({1}, 3)}).toTupleRef().elements().vec();
   EXPECT_EQ(results[0].toTensor().item<float>(), 3);
