@@ -144,7 +144,8 @@ void finish_region(JointGraph& joint, PlannedGraph planned, RegionGraphs& graphs
 }
 
 // Compiles the region in this layout. `is_measured` becomes false where the profile did not run an
-// operator because it needs more than RegionInput::most_profiled_bytes.
+// operator because it needs more than RegionInput::most_profiled_bytes. A budget out of reach is an
+// error then, whatever the options say, because the smallest peak has to be measured.
 RegionGraphs compile_with_profile(const RegionLayout& layout, const std::shared_ptr<Graph>& forward,
                                   const RegionInput& input, bool& is_measured) {
   RegionGraphs graphs;
@@ -156,6 +157,7 @@ RegionGraphs compile_with_profile(const RegionLayout& layout, const std::shared_
   auto options = input.options;
   const auto costs = profile_if_needed(joint, input, options);
   is_measured = !costs || costs->num_too_large == 0;
+  options.leanest_if_unreachable = options.leanest_if_unreachable && is_measured;
   PlannedGraph planned;
   run_pass(Pass::kPlan, [&] {
     planned = plan_region({joint, costs ? &*costs : nullptr, options, input.is_attribute,
@@ -190,7 +192,6 @@ RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr
     if (is_measured)
       throw;
   }
-  // The smallest peak that there is has to be measured.
   return compile_with_profile(layout, forward, input, is_measured);
 }
 
