@@ -299,6 +299,20 @@ def test_calls_without_gradients(around: str) -> None:
     assert_same(step(lowered, x, AROUND[around], 0), step(eager, x, AROUND[around], 0))
 
 
+@pytest.mark.parametrize("kind", [On, Nested])
+def test_weights_that_change_between_calls_are_cast_again(kind: type[nn.Module]) -> None:
+    """What autocast keeps of a weight goes where the outermost block ends."""
+    eager = kind()
+    lowered = aten_recompute.lower(scripted_copy(eager), "none")
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        for _ in range(3):
+            assert_same([lowered(x)], [eager(x)])
+            for module in (eager, lowered):
+                for parameter in module.parameters():
+                    parameter.mul_(1.5)
+
+
 def test_second_derivatives_through_blocks() -> None:
     torch.manual_seed(0)
     eager = TwoBlocks()

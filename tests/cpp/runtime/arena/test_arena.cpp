@@ -38,6 +38,12 @@ TEST(Arena, HandsOutMemoryAtTheOffsetThatIsAskedFor) {
   EXPECT_EQ(arena->used_bytes(), 0);
 }
 
+TEST(Arena, HasNoPageMoreThanItNeeds) {
+  const auto page = Arena::make(1)->bytes();
+  EXPECT_EQ(Arena::make(page)->bytes(), page);
+  EXPECT_EQ(Arena::make(page + 1)->bytes(), 2 * page);
+}
+
 TEST(Arena, DoesNotHandOutWhatIsInUse) {
   const auto arena = Arena::make(4096);
   ASSERT_NE(arena->take(256, 256), nullptr);
