@@ -8,8 +8,8 @@
 
 A mutant is the code with one comparison, one operator, one truth value or one whole number changed. For each, the
 programs of C++ tests that know its source are built and run; where they pass, so are the Python tests of ``--python``
-and those that are noted below for its source.
-A mutant is killed if one does not pass, or not within a time limit. One that does not compile counts as neither.
+and those of RELATED_TESTS (none of these with ``--python`` alone). A mutant is killed if one does not pass, or not
+within a time limit. One that does not compile counts as neither.
 
 Each job works in a clone of the last commit, build/mutation/<job>, whose first build takes as long as any from nothing.
 Survivors are printed as ``file:line: before -> after``, and the exit status is 1 if fewer than ``--at-least`` per cent
@@ -158,7 +158,8 @@ class Workplace:
             check=True,
         )  # fmt: skip
         # This takes long at first; the other clones wait, and find in ccache what this one has compiled.
-        self._run(["cmake", "--build", "build", "--target", *programs], check=True)
+        jobs = str(os.cpu_count() or 1)
+        self._run(["cmake", "--build", "build", "-j", jobs, "--target", *programs], check=True)
         outcome = self.outcome_of_tests(programs)
         if outcome != "survived":
             sys.exit(f"mutate: the tests do not pass without a mutant ({outcome}), see {self.folder}")
@@ -184,9 +185,9 @@ class Workplace:
                 return "does not compile"
             if self._run([f"build/{program}", "--gtest_brief=1", "--gtest_fail_fast"], environment=strict) != 0:
                 return "killed"
-        tests = [*self.python_tests, *(f"tests/python/{name}" for name in RELATED_TESTS.get(path, ()))]
-        if not tests:
+        if not self.python_tests:
             return "survived"
+        tests = [*self.python_tests, *(f"tests/python/{name}" for name in RELATED_TESTS.get(path, ()))]
         libraries = ["aten_recompute", "aten_recompute_tracking_allocator"]
         if self._run(["cmake", "--build", "build", "-j", "1", "--target", *libraries]) != 0:
             return "does not compile"
@@ -238,7 +239,7 @@ def main() -> int:
     outcomes = [known[str(mutant)] for mutant in mutants if str(mutant) in known]
 
     workplaces: queue.Queue[Workplace] = queue.Queue()
-    for number in range(options.jobs):
+    for number in range(min(options.jobs, len(left))):
         workplace = Workplace(number, options.python)
         workplace.prepare(sorted({program for mutant in left for program in programs_for(mutant.path)}))
         workplaces.put(workplace)

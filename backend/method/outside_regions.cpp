@@ -33,7 +33,8 @@ bool has_operator_outside(torch::jit::Graph& graph, bool (*counts)(const torch::
 }  // namespace
 
 bool keeps_memory_outside(torch::jit::Graph& graph) {
-  // Copies that come before the only region are a part of its plan (MethodMemory).
+  // Copies that a method makes before its only region are a part of that region's plan
+  // (MethodMemory). With several regions, the call is planned as a whole anyway.
   return has_operator_outside(graph, [](const torch::jit::Node* node) {
     return !node->hasAttribute(symbols::kBeforeRegions);
   });

@@ -64,7 +64,7 @@ struct RegionInput {
   SharedCasts shared_casts{};
   // The method has other regions, with which this one is planned.
   bool is_one_of_several = false;
-  MethodMemory method_memory{};
+  MethodMemory method_memory{};  // empty if the region is one of several
   // Under a budget in bytes, the plan leaves a part of it free for larger calls, if possible.
   bool leaves_room = false;
   // Under a budget in bytes: as `known`, the latest last. One that keeps it is taken again.

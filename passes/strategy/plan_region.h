@@ -27,7 +27,7 @@ struct PlanRequest {
   int64_t largest_unplanned_bytes = 0;  // of these, the largest peak without recomputation
   bool leaves_room = false;             // RegionInput::leaves_room
   bool only_known = false;              // RegionInput::only_known
-  MethodMemory method_memory{};
+  MethodMemory method_memory{};         // RegionInput::method_memory
 };
 
 // The decision, in terms of the joint graph.

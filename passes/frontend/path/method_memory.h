@@ -13,7 +13,8 @@ struct Node;
 
 namespace aten_recompute {
 
-// Of a method that has only one region, which nobody else could tell about this memory.
+// It is known for a region that is the only one of its method. Where there are several, the memory
+// outside of them is measured, and the plan for the whole call counts it.
 struct MethodMemory {
   // Inputs that the method makes for the call: copies of attributes that it writes to
   // (symbols::kBeforeRegions). They are held to the end of the backward, which may run the region

@@ -28,6 +28,8 @@ bool writes_to(const torch::jit::Node* node, size_t input) {
   return alias != nullptr && alias->isWrite();
 }
 
+// Returns whether the node may raise an error, as far as its kind tells. Only the kinds that stand
+// at the end of a path are known not to.
 bool can_raise(const torch::jit::Node* node) {
   switch (node->kind()) {
     case prim::Constant:
