@@ -84,9 +84,10 @@ JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const Reg
   graphs.tape_sources = number_tapes(joint);
   if (input.options.save_ir)
     graphs.captured = std::make_shared<torch::jit::Gradient>(extract(joint));
+  const auto traits = traits_of(input.options);
   if (!input.is_one_of_several)
-    begin_inner_backward(joint);
-  if (traits_of(input.options).wants_alternatives)
+    begin_inner_backward(joint, traits.keeps_budget || traits.follows_plan_file);
+  if (traits.wants_alternatives)
     run_pass(Pass::kAlternatives, joint.graph, [&] { add_alternatives(joint); });
   return joint;
 }

@@ -70,24 +70,24 @@ class TapeForward {
   // Replaces a tensor (or each tensor of a list) by one whose gradient goes to the tape's end.
   static void attach(c10::IValue& value, Tape& tape) {
     size_t added = 0;
-    auto attach_one = [&](const at::Tensor& tensor, bool in_list) {
+    auto attach_one = [&](const at::Tensor& tensor) {
       if (!can_require_grad(tensor))
         return tensor;
       auto detached = tensor.detach();
       torch::autograd::impl::set_gradient_edge(
           detached, {tape.inputs_end, tape.inputs_end->add_input_metadata(detached)});
-      tape.inputs.push_back({tensor.sizes().vec(), tensor.options(), in_list});
+      tape.inputs.push_back({tensor.sizes().vec(), tensor.options()});
       ++added;
       return detached;
     };
     if (value.isTensor()) {
-      value = attach_one(value.toTensor(), false);
+      value = attach_one(value.toTensor());
     } else if (value.isList()) {
       auto list = value.toList();
       c10::impl::GenericList attached(list.elementType());
       for (size_t i = 0; i < list.size(); ++i) {
         const auto& element = list.get(i);
-        attached.push_back(element.isTensor() ? c10::IValue(attach_one(element.toTensor(), true))
+        attached.push_back(element.isTensor() ? c10::IValue(attach_one(element.toTensor()))
                                               : element);
       }
       value = c10::IValue(attached);

@@ -27,7 +27,6 @@ inline const c10::Symbol kTapeNumber = c10::Symbol::attr("tape_number");
 struct TapeInput {
   std::vector<int64_t> sizes;
   at::TensorOptions options;
-  bool is_list_element = false;
 };
 
 struct Tape : torch::CustomClassHolder {

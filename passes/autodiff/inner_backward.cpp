@@ -14,6 +14,27 @@ namespace {
 
 using torch::jit::Node;
 
+bool makes_tensor(const Node* node) {
+  const auto outputs = node->outputs();
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [](const auto* output) { return contains_tensor(*output->type()); });
+}
+
+// Returns whether the node is part of a gradient that the method asks for.
+bool is_of_gradient(const Node* node) {
+  return node->hasAttribute(symbols::kBackwardOf) && makes_tensor(node);
+}
+
+// Returns whether another gradient follows operators of the forward that stand behind the first,
+// such as the energy of a second potential. [first, end): the nodes from the first gradient on.
+template <typename Iterator>
+bool has_gradient_after_more_forward(Iterator first, Iterator end) {
+  const auto more = std::find_if(first, end, [](const Node* node) {
+    return !is_of_gradient(node) && makes_tensor(node) && !is_pure_view(node);
+  });
+  return std::find_if(more, end, is_of_gradient) != end;
+}
+
 // Notes the values that a gradient of the method passes through, for strategies that ask.
 void note_reached_values(JointGraph& joint) {
   auto& path = joint.requires_grad;
@@ -38,17 +59,13 @@ void note_reached_values(JointGraph& joint) {
 
 }  // namespace
 
-void begin_inner_backward(JointGraph& joint) {
+void begin_inner_backward(JointGraph& joint, bool may_serve_forward) {
   const auto forward = joint.forward_nodes();
-  const auto first = std::find_if(forward.begin(), forward.end(), [](const Node* node) {
-    const auto outputs = node->outputs();
-    return node->hasAttribute(symbols::kBackwardOf) &&
-           std::any_of(outputs.begin(), outputs.end(),
-                       [](const auto* output) { return contains_tensor(*output->type()); });
-  });
+  const auto first = std::find_if(forward.begin(), forward.end(), is_of_gradient);
   if (first == forward.end())
     return;
-  if (!joint.vjp_outputs.empty()) {
+  if (!joint.vjp_outputs.empty() ||
+      (may_serve_forward && has_gradient_after_more_forward(first, forward.end()))) {
     joint.inner_backward = *first;
     return;
   }

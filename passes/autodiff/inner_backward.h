@@ -15,8 +15,11 @@ namespace aten_recompute {
 //
 // Moves backward_start, if nothing of the region has a gradient beyond that. In training there is a
 // loss after the forces, and backward_start stays where it is: JointGraph::inner_backward is set
-// instead. end_inner_backward() moves backward_start back, before the graph is taken apart.
-void begin_inner_backward(JointGraph& joint);
+// instead. So it is with `may_serve_forward` where a method asks for another gradient later, of
+// something that it computes after the first, as a sum of several potentials does: behind
+// backward_start, that would be no forward, whose values may be dropped. end_inner_backward() moves
+// backward_start back, before the graph is taken apart.
+void begin_inner_backward(JointGraph& joint, bool may_serve_forward);
 void end_inner_backward(JointGraph& joint);
 
 }  // namespace aten_recompute

@@ -6,11 +6,18 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ir/symbols.h"
+
 namespace aten_recompute {
 
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
+
+bool JointProgram::is_of_program(size_t index) const {
+  return index < num_forward ||
+         (index < num_before_loss && !nodes[index]->hasAttribute(symbols::kBackwardOf));
+}
 
 std::vector<c10::IValue> JointProgram::operands(size_t index,
                                                 const Program::Registers& registers) const {
@@ -52,7 +59,8 @@ JointProgram make_joint_program(const JointGraph& joint) {
         graph->registerOutput(output);
     }
   }
-  return {Program(std::move(graph)), std::move(nodes), num_forward};
+  const auto num_before_loss = joint.has_inner_backward ? nodes.size() : num_forward;
+  return {Program(std::move(graph)), std::move(nodes), num_forward, num_before_loss};
 }
 
 }  // namespace aten_recompute

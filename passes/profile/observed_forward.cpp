@@ -25,13 +25,13 @@ using torch::jit::Stack;
 // Returns which instructions decide sizes by data, those whose results they need, and before them
 // those that draw random numbers or check that the call is on the path of the forward.
 std::vector<bool> needed_for_data(const JointProgram& program) {
-  std::vector<bool> is_needed(program.num_forward, false);
+  std::vector<bool> is_needed(program.num_before_loss, false);
   std::vector<bool> is_read(program.program.num_registers(), false);
   bool has_data = false;
-  for (size_t i = program.num_forward; i-- > 0;) {
+  for (size_t i = program.num_before_loss; i-- > 0;) {
     const auto& instruction = program.program.instructions()[i];
     const auto* node = program.nodes[i];
-    const bool decides = has_sizes_of_data(node);
+    const bool decides = program.is_of_program(i) && has_sizes_of_data(node);
     has_data = has_data || decides;
     const bool comes_first = draws_random_numbers(node) || node->kind() == symbols::kCheckPath;
     is_needed[i] = decides || (has_data && comes_first) ||
@@ -179,7 +179,7 @@ void ObservedForward::release_values() {
 
 void ObservedForward::start_again() {
   is_released_ = false;
-  is_needed_.assign(program_.num_forward, true);
+  is_needed_.assign(program_.num_before_loss, true);
   random_states_ = first_states_;
   registers_.clear();
   held_bytes_ = 0;

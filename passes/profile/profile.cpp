@@ -154,7 +154,7 @@ class CostSource {
   NodeClasses::Outcome outcome(size_t index, const std::vector<IValue>& operands) {
     if (is_described_)
       return described(index, operands);
-    if (index >= program_.num_forward)
+    if (!program_.is_of_program(index))
       return run(index, operands);
     auto outcome = depends_on_data(program_.nodes[index], operands)
                        ? decided_by_data(index, operands)
@@ -172,7 +172,7 @@ class CostSource {
 
  private:
   NodeClasses::Outcome run(size_t index, const std::vector<IValue>& operands) {
-    const bool is_forward = index < program_.num_forward;
+    const bool is_forward = program_.is_of_program(index);
     try {
       if (!is_forward && depends_on_data(program_.nodes[index], operands)) {
         if (const auto with_masks = masks_.with_real_masks(operands))
@@ -233,7 +233,7 @@ class CostSource {
       if (node->kind() == symbols::kTapeBackward &&
           has_shape_function(program_.nodes[opaque(operands.at(0)).instruction]))
         return classes_.run_as(estimate(index, operands, ""), index, operands);
-      if (index < program_.num_forward && !has_shape_function(node) &&
+      if (program_.is_of_program(index) && !has_shape_function(node) &&
           depends_on_data(node, operands))
         throw NotProfiled("data decide the sizes of its results", true);
       return classes_.run(index, is_branch(node) ? with_larger_block(index, operands) : operands);
@@ -489,10 +489,10 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
       }
     }
   };
-  run(0, program.num_forward);
+  run(0, program.num_before_loss);
   costs.end_forward();
   profiler.describe_incoming_gradients(seen.expanded);
-  run(program.num_forward, program.nodes.size());
+  run(program.num_before_loss, program.nodes.size());
   auto profile = profiler.finish();
   profile.num_too_large = costs.num_too_large();
   profile.seconds = std::chrono::duration<double>(Clock::now() - start).count();

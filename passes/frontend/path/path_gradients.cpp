@@ -43,15 +43,27 @@ bool is_unknown(const Node* node) {
          node->hasAttribute(c10::attr::Subgraph) || node->hasAttribute(symbols::kBeforeRegions);
 }
 
-// Returns whether the operator has an argument that says that its result requires a gradient.
-bool may_set_requires_grad(const Node* node) {
+// Returns the argument of the operator that says whether its result requires a gradient; nothing
+// where it has none, and None where that is not known.
+std::optional<c10::IValue> requires_grad_argument(const Node* node) {
   const auto* schema = node->maybeSchema();
   const auto index =
       schema == nullptr ? std::nullopt : schema->argumentIndexWithName("requires_grad");
   if (!index)
-    return false;
+    return std::nullopt;
   const auto flag = torch::jit::toIValue(node->input(static_cast<size_t>(*index)));
-  return !flag || (flag->isBool() && flag->toBool());
+  return flag && flag->isBool() ? *flag : c10::IValue();
+}
+
+bool makes_leaf(const Node* node) {
+  if (const auto flag = requires_grad_argument(node))
+    return flag->isBool() && flag->toBool();
+  return node->kind() == symbols::kRequireGrad || node->kind() == c10::aten::requires_grad_;
+}
+
+bool may_make_leaf(const Node* node) {
+  const auto flag = requires_grad_argument(node);
+  return makes_leaf(node) || (flag && flag->isNone());
 }
 
 }  // namespace
@@ -149,7 +161,8 @@ void PathGradients::require_output_gradients(Value* output_list, const std::vect
   }
 }
 
-void PathGradients::run_grad(Node* node) {
+void PathGradients::run_grad(Node* node, bool grad_mode) {
+  has_asked_ = true;
   const auto outputs = symbols_of(node->input(0));
   auto targets = symbols_of(node->input(1));
   const auto& given_item = values_.get(node->input(2));
@@ -176,8 +189,21 @@ void PathGradients::run_grad(Node* node) {
     used.push_back(i);
     operands.push_back(targets[i]);
   }
-  if (used.empty() || (!allow_unused && used.size() < targets.size()))
+  if (!allow_unused && used.size() < targets.size())
     throw NotRecordable("autograd.grad() has a target that its outputs do not depend on");
+  std::vector<Item> results(targets.size(), constant_item(c10::IValue(), c10::NoneType::get()));
+  const auto finish = [&] {
+    values_.set(node->output(),
+                make_container(Container::Kind::kList, node->output()->type(), std::move(results)));
+  };
+  if (used.empty()) {
+    // Eager raises where an output or a target requires no gradient.
+    const auto has_leaf = [&](Value* value) { return origins_of(value, grad_mode).has_leaf; };
+    if (!grad_mode || !std::all_of(outputs.begin(), outputs.end(), has_leaf) ||
+        !std::all_of(targets.begin(), targets.end(), has_leaf))
+      throw NotRecordable("autograd.grad() has no target that its outputs depend on");
+    return finish();
+  }
   for (auto* gradient : given) {
     request.has_gradient.push_back(gradient != nullptr ? 1 : 0);
     if (gradient != nullptr)
@@ -191,7 +217,6 @@ void PathGradients::run_grad(Node* node) {
   if (!request.create_graph)
     gradient->i_(symbols::kWithoutGraph, 1);
 
-  std::vector<Item> results(targets.size(), constant_item(c10::IValue(), c10::NoneType::get()));
   for (size_t k = 0; k < used.size(); ++k) {
     auto& result = results[used[k]];
     const auto& target = target_items[used[k]];
@@ -199,8 +224,7 @@ void PathGradients::run_grad(Node* node) {
     result.symbol = gradient->output(k)->setType(c10::TensorType::get());
     result.has_determined_type = target.has_determined_type;
   }
-  values_.set(node->output(),
-              make_container(Container::Kind::kList, node->output()->type(), std::move(results)));
+  finish();
 }
 
 at::Tensor PathGradients::tensor_named(Value* symbol) const {
@@ -213,12 +237,7 @@ at::Tensor PathGradients::tensor_named(Value* symbol) const {
   return {};
 }
 
-std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, bool grad_mode) {
-  const auto makes_leaf = [](const Node* node) {
-    return node->kind() == symbols::kRequireGrad || node->kind() == c10::aten::requires_grad_;
-  };
-  if (makes_leaf(symbol->node()))
-    return true;
+PathGradients::Origins PathGradients::origins_of(Value* symbol, bool grad_mode) const {
   // Without gradients, a view of a tensor that requires one does so, and an operator that has
   // nothing to do returns such a tensor itself.
   const auto passes = [&](const Node* node) {
@@ -227,7 +246,7 @@ std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, 
             has_fact(node, Fact::kReturnsArgumentOfSameType) ||
             has_fact(node, Fact::kReturnsArgumentOfSameLayout));
   };
-  std::vector<Value*> given;
+  Origins origins;
   std::vector<Value*> pending{symbol};
   std::unordered_set<const Value*> seen;
   while (!pending.empty()) {
@@ -237,25 +256,36 @@ std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, 
         !seen.insert(value).second)
       continue;
     auto* maker = value->node();
-    if (makes_leaf(maker))
-      return grad_mode ? std::optional(true) : std::nullopt;
-    if (is_given(value)) {
-      given.push_back(value);
-      continue;
-    }
-    if (may_set_requires_grad(maker))
-      return std::nullopt;
-    if (!passes(maker))
-      continue;
-    if (is_unknown(maker))
-      return std::nullopt;
-    for (size_t i = 0; i < maker->inputs().size(); ++i) {
-      if (passes_gradient(maker, i, value->offset()))
-        pending.push_back(maker->input(i));
+    if (makes_leaf(maker)) {
+      origins.has_leaf = true;
+    } else if (is_given(value)) {
+      origins.given.push_back(value);
+    } else if (may_make_leaf(maker) || (passes(maker) && is_unknown(maker))) {
+      origins.is_unknown = true;
+    } else if (passes(maker)) {
+      for (size_t i = 0; i < maker->inputs().size(); ++i) {
+        if (passes_gradient(maker, i, value->offset()))
+          pending.push_back(maker->input(i));
+      }
     }
   }
+  return origins;
+}
+
+bool PathGradients::requires_grad_already(Value* symbol, bool grad_mode) const {
+  return makes_leaf(symbol->node()) || (grad_mode && origins_of(symbol, grad_mode).has_leaf);
+}
+
+std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, bool grad_mode) {
+  if (makes_leaf(symbol->node()))
+    return true;
+  const auto origins = origins_of(symbol, grad_mode);
+  if (origins.has_leaf && grad_mode)
+    return true;
+  if (origins.has_leaf || origins.is_unknown)
+    return std::nullopt;
   std::vector<Item> answers;
-  for (auto* value : given) {
+  for (auto* value : origins.given) {
     const auto tensor = tensor_named(value);
     if (!tensor.defined())
       return std::nullopt;
@@ -280,13 +310,10 @@ std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, 
 void PathGradients::check_leaves() const {
   const auto& graph = *builder_.graph();
   const auto nodes = graph.nodes();
-  const auto has = [&](c10::Symbol kind) {
-    return std::any_of(nodes.begin(), nodes.end(),
-                       [&](const Node* node) { return node->kind() == kind; });
-  };
-  if (!has(symbols::kRequireGrad))
+  if (std::none_of(nodes.begin(), nodes.end(),
+                   [](const Node* node) { return node->kind() == symbols::kRequireGrad; }))
     return;
-  if (!has(symbols::kGradient))
+  if (!has_asked_)
     throw NotRecordable("it has aten::requires_grad_ in it");
   // What is, or holds, or is a view of such a leaf.
   std::unordered_set<const Value*> leaves;
@@ -306,15 +333,34 @@ void PathGradients::check_leaves() const {
   }
 }
 
+Value* PathGradients::mark(Value* symbol) {
+  const auto before = detached_.find(symbol);
+  if (before != detached_.end())
+    return before->second;
+  for (auto* value = symbol; mutates_an_argument(value->node()); value = value->node()->input(0)) {
+    if (detached_.count(value->node()->input(0)) != 0)
+      throw NotRecordable("it marks a leaf again to which it has written");
+  }
+  auto* leaf = builder_.add(symbols::kRequireGrad, {symbol}, c10::TensorType::get());
+  const auto origins = origins_of(symbol, true);
+  if (!origins.has_leaf && !origins.is_unknown && origins.given.empty())
+    leaves_.insert(leaf);
+  return leaf;
+}
+
 void PathGradients::run_requires_grad(Node* node) {
   auto item = values_.get(node->input(0));
-  if (!flag(node->input(1), true))
-    throw NotRecordable("it calls requires_grad_(False)");
   auto* symbol = builder_.symbol_of(item, c10::TensorType::get());
-  auto* marked = builder_.add(symbols::kRequireGrad, {symbol}, c10::TensorType::get());
-  builder_.memory().replace_name(symbol, marked);
-  note_only_name(item, marked);
-  item.symbol = marked;
+  const bool sets = flag(node->input(1), true);
+  if (!sets && leaves_.count(symbol) == 0)
+    throw NotRecordable("it calls requires_grad_(False)");
+  auto* renamed =
+      sets ? mark(symbol) : builder_.add(c10::aten::detach, {symbol}, c10::TensorType::get());
+  if (!sets)
+    detached_[renamed] = symbol;
+  builder_.memory().replace_name(symbol, renamed);
+  note_only_name(item, renamed);
+  item.symbol = renamed;
   values_.set(node->output(), item);
 }
 

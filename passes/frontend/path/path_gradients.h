@@ -32,13 +32,19 @@ class PathGradients {
   void note_only_name(const Item& item, torch::jit::Value* symbol);
 
   // Records aten::grad as one aten_recompute::gradient (runtime/inner_gradient.h), and sets its
-  // output. The path depends on the flags. Throws NotRecordable where eager raises an exception.
-  void run_grad(torch::jit::Node* node);
+  // output. The path depends on the flags, and on the grad mode. Throws NotRecordable where eager
+  // raises an exception.
+  void run_grad(torch::jit::Node* node, bool grad_mode);
 
   // Records requires_grad_() of a tensor that the path made. From then on each of its names is a
-  // new value, because what was computed from it before has no gradient. Throws NotRecordable where
-  // the flag is not True.
+  // new value, because what was computed from it before has no gradient. With False, a leaf that
+  // requires_grad_() made before is detached. Throws NotRecordable where the flag is False for any
+  // other tensor.
   void run_requires_grad(torch::jit::Node* node);
+
+  // Returns whether requires_grad_() of a tensor that the path made changes nothing, as the tensor
+  // comes from a leaf that the path made, whatever the method is given; never without grad mode.
+  bool requires_grad_already(torch::jit::Value* symbol, bool grad_mode) const;
 
   // Returns whether a tensor that the path computed has requires_grad, which follows from what it
   // was computed from; std::nullopt where that does not tell. The path depends on the answers of
@@ -59,6 +65,17 @@ class PathGradients {
                                 const std::vector<torch::jit::Value*>& outputs,
                                 torch::jit::Value* given_list,
                                 const std::vector<torch::jit::Value*>& given);
+  // Returns the leaf that requires_grad_(True) makes of a value.
+  torch::jit::Value* mark(torch::jit::Value* symbol);
+
+  // What a tensor may have requires_grad from.
+  struct Origins {
+    bool has_leaf = false;    // a leaf that the path made
+    bool is_unknown = false;  // an operator of which it is not known
+    std::vector<torch::jit::Value*> given;
+  };
+  Origins origins_of(torch::jit::Value* symbol, bool grad_mode) const;
+
   // Returns whether an output depends on the target.
   bool is_reached(const torch::jit::Value* target,
                   const std::vector<torch::jit::Value*>& outputs) const;
@@ -80,6 +97,12 @@ class PathGradients {
   PathValues& values_;
   std::unordered_map<const c10::TensorImpl*, Names> names_;
   std::unordered_set<const torch::jit::Value*> integers_;
+  // Of what requires_grad_() made: what is a leaf for sure, which nothing with a gradient computed.
+  std::unordered_set<const torch::jit::Value*> leaves_;
+  // What requires_grad_(False) made of a leaf, and the leaf: where that is marked again, eager
+  // PyTorch's gradients of it come from what has read it before, too.
+  std::unordered_map<const torch::jit::Value*, torch::jit::Value*> detached_;
+  bool has_asked_ = false;  // for a gradient
 };
 
 }  // namespace aten_recompute

@@ -357,13 +357,14 @@ class PathRecorder {
       return run_autocast_bound(node);
     if (asks_autocast(node))
       return run_autocast_query(node);
-    if (node->kind() == aten::requires_grad_ && operators_.run_requires_grad(node))
+    if (node->kind() == aten::requires_grad_ &&
+        (requires_grad_already(node) || operators_.run_requires_grad(node)))
       return;
     if (node->kind() == prim::requires_grad &&
         (operators_.ask_requires_grad(node) || ask_requires_grad_of_computed(node)))
       return;
     if (node->kind() == aten::grad && num_no_grad_ == 0)
-      return gradients_.run_grad(node);
+      return gradients_.run_grad(node, mode_now());
     if (asks_autograd(node) || runs_autograd(node) || has_fact(node, Fact::kChangesTensorItself))
       throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
     if (node->kind() == aten::dict && node->inputs().empty())  // dict() or OrderedDict()
@@ -401,6 +402,23 @@ class PathRecorder {
     if (mode.value.toBool() != mode_now())
       return false;
     builder_.require(mode);
+    return true;
+  }
+
+  // Returns whether requires_grad_(True) has nothing to do.
+  bool requires_grad_already(Node* node) {
+    auto& tensor = values_.get(node->input(0));
+    auto& flag = values_.get(node->input(1));
+    if (tensor.symbol == nullptr || !tensor.is_tensor() || num_no_grad_ != 0 ||
+        !flag.value.toBool())
+      return false;
+    auto* symbol = builder_.symbol_of(tensor, c10::TensorType::get());
+    if (is_given(symbol) || builder_.is_kept_inside(symbol) ||
+        !gradients_.requires_grad_already(symbol, grad_mode_))
+      return false;
+    builder_.require(flag);
+    result_.grad_mode = grad_mode_;
+    values_.set(node->output(), tensor);
     return true;
   }
 

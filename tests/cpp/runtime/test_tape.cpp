@@ -5,8 +5,10 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "passes/autodiff/differentiate.h"
+#include "passes/autodiff/tape_sources.h"
 #include "passes/partition/extract.h"
 #include "runtime/autograd_modes.h"
+#include "runtime/tape_reach.h"
 #include "tests/cpp/support/testing.h"
 
 #include <torch/csrc/jit/runtime/autodiff.h>
@@ -14,16 +16,21 @@
 namespace aten_recompute {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 class TapeTest : public test::TorchTest {};
 
 // Forward and backward of a region of tape operators, run as regions are run.
 struct Taped {
-  explicit Taped(const std::string& ir, size_t num_inputs = 1) {
+  explicit Taped(const std::string& ir, size_t num_inputs = 1)
+      : Taped(ir, std::vector<bool>(num_inputs, true)) {}
+  Taped(const std::string& ir, const std::vector<bool>& requires_grad) {
     const auto graph = test::parse(ir);
-    const std::vector<bool> vjps(graph->outputs().size(), true);
-    gradient = extract(differentiate(graph, std::vector<bool>(num_inputs, true), vjps));
+    auto joint =
+        differentiate(graph, requires_grad, std::vector<bool>(graph->outputs().size(), true));
+    sources = number_tapes(joint);
+    gradient = extract(joint);
   }
 
   std::vector<c10::IValue> forward(std::vector<c10::IValue> inputs) const {
@@ -35,7 +42,15 @@ struct Taped {
     return test::run_graph(gradient.df, std::move(inputs));
   }
 
+  // Runs the forward, and returns which of its results require grad in this call.
+  std::vector<bool> require_grad(std::vector<c10::IValue> inputs) const {
+    const TapeReach reach(&sources);
+    forward(std::move(inputs));
+    return reach.outputs();
+  }
+
   torch::jit::Gradient gradient;
+  TapeSources sources;
 };
 
 TEST_F(TapeTest, GradientsAreThoseOfAutograd) {
@@ -115,6 +130,44 @@ graph(%x : Tensor):
   inputs.insert(inputs.end(), outputs.begin() + 1, outputs.end());
   const auto dx = taped.backward(std::move(inputs))[0].toTensor();
   EXPECT_TRUE(test::bitwise_equal(dx, at::tensor({0.0F, 0.0F, 2.0F, 2.0F})));
+}
+
+// y requires no grad, so that it depends on the call whether the results do.
+TEST_F(TapeTest, ACallTellsWhichResultsRequireGrad) {
+  const Taped taped(R"(
+graph(%y : Tensor, %x : Tensor, %first : bool):
+  %a : Tensor, %b : Tensor = aten_recompute_test::choose(%y, %x, %first)
+  return (%a, %b)
+)",
+                    std::vector<bool>{false, true, false});
+  const auto x = at::ones({4});
+  const auto y = at::ones({4});
+  EXPECT_THAT(taped.require_grad({y, x, true}), ElementsAre(false, true));
+  EXPECT_THAT(taped.require_grad({y, x, false}), ElementsAre(true, false));
+}
+
+// The second half of the list comes from x, which alone requires grad.
+TEST_F(TapeTest, ACallTellsItOfLists) {
+  const Taped taped(R"(
+graph(%y : Tensor, %x : Tensor):
+  %list : Tensor[] = prim::ListConstruct(%y, %x)
+  %joined : Tensor = aten_recompute_test::join(%list)
+  return (%joined)
+)",
+                    std::vector<bool>{false, true});
+  EXPECT_THAT(taped.require_grad({at::ones({2}), at::ones({2})}), ElementsAre(true));
+}
+
+TEST_F(TapeTest, AResultMayBeUndefined) {
+  const Taped taped(R"(
+graph(%x : Tensor):
+  %y : Tensor, %none : Tensor = aten_recompute_test::one_of_two(%x)
+  return (%y, %none)
+)");
+  const auto outputs = taped.forward({at::ones({2})});
+  EXPECT_FALSE(outputs[1].toTensor().defined());
+  const auto dx = taped.backward({at::ones({2}), c10::IValue(), outputs[2]})[0].toTensor();
+  EXPECT_TRUE(test::bitwise_equal(dx, at::full({2}, 2.0)));
 }
 
 // Autograd saves nothing for x * 3, and x for x * x.

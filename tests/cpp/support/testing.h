@@ -106,6 +106,9 @@ bool bitwise_equal(const at::Tensor& a, const at::Tensor& b);
 //
 //   square(Tensor x) -> Tensor             x * x; has no rule, so it is put on tape
 //   pair(Tensor x) -> (Tensor, Tensor)     (x * 2, x * 3); has no rule
+//   choose(Tensor x, Tensor y, bool first) -> (Tensor, Tensor)
+//                                          (x * 2, y * 3) or (y * 2, x * 3); has no rule
+//   one_of_two(Tensor x) -> (Tensor, Tensor)  (x * 2, an undefined tensor); has no rule
 //   triple(Tensor x) -> Tensor             x * 3; has no rule, and autograd saves nothing
 //   join(Tensor[] xs) -> Tensor            cat(xs); has no rule
 //   halves(Tensor x) -> Tensor[]           x.chunk(2); has no rule

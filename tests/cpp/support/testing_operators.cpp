@@ -23,6 +23,12 @@ at::Tensor square(const at::Tensor& x) {
 std::tuple<at::Tensor, at::Tensor> pair(const at::Tensor& x) {
   return {x * 2, x * 3};
 }
+std::tuple<at::Tensor, at::Tensor> choose(const at::Tensor& x, const at::Tensor& y, bool first) {
+  return first ? std::make_tuple(x * 2, y * 3) : std::make_tuple(y * 2, x * 3);
+}
+std::tuple<at::Tensor, at::Tensor> one_of_two(const at::Tensor& x) {
+  return {x * 2, at::Tensor()};
+}
 at::Tensor triple(const at::Tensor& x) {
   return x * 3;
 }
@@ -49,6 +55,8 @@ bool is_conjugated(const at::Tensor& x) {
 TORCH_LIBRARY(aten_recompute_test, m) {
   m.def("square(Tensor x) -> Tensor", &square);
   m.def("pair(Tensor x) -> (Tensor, Tensor)", &pair);
+  m.def("choose(Tensor x, Tensor y, bool first) -> (Tensor, Tensor)", &choose);
+  m.def("one_of_two(Tensor x) -> (Tensor, Tensor)", &one_of_two);
   m.def("triple(Tensor x) -> Tensor", &triple);
   m.def("join(Tensor[] xs) -> Tensor", &join);
   m.def("halves(Tensor x) -> Tensor[]", &halves);

@@ -96,7 +96,7 @@ TEST_F(ExpandGradients, AGraphThatIsNotRetainedIsFreed) {
   EXPECT_THAT(joint.vjp_outputs, IsEmpty());
   EXPECT_EQ(joint.freed.all, std::vector<size_t>{0});
   EXPECT_THAT(joint.backward_nodes(), IsEmpty());
-  begin_inner_backward(joint);  // the gradient is what values are kept for
+  begin_inner_backward(joint, false);  // the gradient is what values are kept for
   EXPECT_THAT(joint.backward_nodes(), Not(IsEmpty()));
   EXPECT_TRUE(joint.has_inner_backward);
   end_inner_backward(joint);
