@@ -1,7 +1,7 @@
 """Methods that mark leaves more than once, ask for gradients of parts in turn, and check what they get.
 
-The networks do what the potentials of graph-pes 1.0 do: a helper marks its targets again, restores their flags, and asks
-for gradients that may not be there; a sum of potentials asks each for its own forces.
+The networks do what the potentials of graph-pes 1.0 do: a helper marks its targets again, restores their flags, and
+asks for gradients that may not be there; a sum of potentials asks each for its own forces.
 """
 
 import copy
