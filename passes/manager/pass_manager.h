@@ -26,6 +26,7 @@ namespace aten_recompute {
 enum class Pass : uint8_t {
   // A method, up to its regions.
   kInlineModules,
+  kProfilerRanges,
   kAutocastBlocks,
   kRestoreConvolutions,
   kAssignLayers,

@@ -8,6 +8,7 @@
 
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "passes/frontend/rewrites/context_objects.h"
 
 namespace aten_recompute {
 namespace {
@@ -91,17 +92,6 @@ void remove_cache_enabled(const Node* object) {
     if (use.user->kind() == prim::SetAttr && use.user->s(c10::attr::name) == kCacheEnabled)
       use.user->destroy();
   }
-}
-
-void remove_if_only_set(Node* object) {
-  const auto uses = object->output()->uses();
-  if (!std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
-        return use.user->kind() == prim::SetAttr && use.offset == 0;
-      }))
-    return;
-  for (const auto& use : uses)
-    use.user->destroy();
-  object->destroy();
 }
 
 }  // namespace

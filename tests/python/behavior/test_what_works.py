@@ -42,6 +42,9 @@ TESTS = {
         "behavior/test_distributed.py::test_state_after_training_equals_eager"
     ],
     "`torch.autocast` around": ["behavior/test_autocast.py::test_bits_are_those_of_eager_autocast"],
+    "`with torch.profiler.record_function": [
+        "behavior/test_profiler_ranges.py::test_ranges_of_a_profiler_end_no_region"
+    ],
     "`with torch.autocast": ["behavior/test_autocast_blocks.py::test_bits_are_eagers_and_nothing_ends_the_region"],
     "`torch.func` transforms": ["behavior/test_nested_transforms.py::test_transforms_of_torch_func_equal_eager"],
     "`TorchDispatchMode`": ["behavior/test_unplanned_calls.py::test_the_report_counts_unplanned_calls"],
