@@ -24,6 +24,7 @@ std::vector<Rule> loss_rules();
 std::vector<Rule> attention_rules();
 std::vector<Rule> recurrent_rules();
 std::vector<Rule> distance_rules();
+std::vector<Rule> spectral_rules();
 std::vector<Rule> formula_rules();
 
 }  // namespace aten_recompute

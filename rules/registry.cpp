@@ -112,7 +112,7 @@ struct Registry {
          {&elementwise_rules, &matrix_rules, &convolution_rules, &normalization_rules,
           &activation_rules, &softmax_rules, &dropout_rules, &embedding_rules, &pooling_rules,
           &reduction_rules, &shape_rules, &indexing_rules, &loss_rules, &attention_rules,
-          &recurrent_rules, &distance_rules, &formula_rules}) {
+          &recurrent_rules, &distance_rules, &spectral_rules, &formula_rules}) {
       for (auto& rule : family()) {
         if (!by_op.emplace(rule.op, rules.size()).second)
           throw std::logic_error("two gradient rules for " + rule.op);

@@ -460,3 +460,24 @@ case(
     v=g(7, 8),
     tolerance=1e-5,
 )
+
+# ---- Fourier transforms and complex numbers ----
+for _name in ("fft", "ifft", "irfft"):
+    case(f"{_name}_complex", f"torch.fft.{_name}(x)", x=cplx(4, 5))
+    case(f"{_name}_longer", f"torch.fft.{_name}(x, n=9, dim=0, norm='forward')", x=cplx(4, 5))
+    case(f"{_name}_shorter", f"torch.fft.{_name}(x, n=3, norm='ortho')", x=cplx(4, 5))
+    case(f"{_name}2_complex", f"torch.fft.{_name}2(x, s=[6, 4])", x=cplx(2, 4, 5))
+    case(f"{_name}n_complex", f"torch.fft.{_name}n(x, dim=[2, 0], norm='backward')", x=cplx(2, 4, 5))
+for _name in ("fft", "ifft", "rfft", "irfft"):
+    case(f"{_name}_real", f"torch.fft.{_name}(x)", x=g(4, 5))
+    case(f"{_name}_real_longer", f"torch.fft.{_name}(x, n=8, dim=0)", x=g(4, 5))
+    case(f"{_name}2_real", f"torch.fft.{_name}2(x, s=[3, 8], norm='ortho')", x=g(2, 4, 5))
+    case(f"{_name}n_real", f"torch.fft.{_name}n(x)", x=g(2, 4, 5))
+    case(f"{_name}n_real_resized", f"torch.fft.{_name}n(x, s=[-1, 6], dim=[0, 2])", x=g(2, 4, 5))
+case("rfft_of_odd_length", "torch.fft.irfft(torch.fft.rfft(x) * y, n=5)", x=g(4, 5), y=cplx(4, 3))
+case("view_as_real", "torch.view_as_real(x * y)", x=cplx(3, 4), y=cplx(4))
+case("view_as_complex", "torch.view_as_complex(x * y)", x=g(3, 4, 2), y=g(2))
+case("complex", "torch.complex(x, y) * z", x=g(3, 4), y=g(3, 4), z=cplx(4))
+case("polar", "torch.polar(x.abs(), y)", x=g(3, 4), y=g(3, 4))
+case("real_and_imag", "torch.real(x * y), torch.imag(x)", x=cplx(3, 4), y=cplx(4))
+case("real_of_real", "torch.real(x) * 2", x=g(3, 4))
