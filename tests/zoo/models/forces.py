@@ -1,6 +1,7 @@
 """Potentials whose forces are gradients that the module takes itself."""
 
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -129,6 +130,59 @@ class NequipForces(nn.Module):
 
 
 model("nequip_forces", cluster, "nequip", script=script_of_e3nn)(NequipForces)
+
+
+# ---- graph-pes ----
+
+ELEMENTS = ("H", "C", "O")
+
+
+def graph_pes_model(name: str) -> Any:
+    models = import_module("graph_pes.models")
+    if name == "MACE":
+        return models.MACE(elements=list(ELEMENTS), cutoff=4.0, channels=8, layers=2, l_max=2)
+    shifts = models.FixedOffset(H=-1.0, C=-2.0, O=-3.0)
+    if name == "EDDP":
+        return models.AdditionModel(
+            offset=shifts, eddp=models.EDDP(elements=list(ELEMENTS), cutoff=4.0, three_body_cutoff=3.0)
+        )
+    # As its authors put potentials together: each part asks for its own forces.
+    return models.AdditionModel(
+        offset=shifts, core=models.ZBLCoreRepulsion(cutoff=4.0), network=models.SchNet(cutoff=4.0, channels=32)
+    )
+
+
+def graph_pes_forces(name: str) -> nn.Module:
+    atomic_graph: Any = import_module("graph_pes.atomic_graph").AtomicGraph
+
+    class Forces(nn.Module):
+        """Energies, forces and virials, by `predict`, which is what programs of molecular dynamics call."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model: Any = graph_pes_model(name)
+
+        def forward(self, positions: Tensor, types: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            graph = atomic_graph(
+                Z=types * 5 + 1,
+                R=positions,
+                cell=torch.eye(3, dtype=positions.dtype) * 20,
+                neighbour_list=edges,
+                neighbour_cell_offsets=torch.zeros(edges.size(1), 3, dtype=positions.dtype),
+                properties={},
+                other={},
+                cutoff=4.0,
+            )
+            found = self.model.predict(graph, ["energy", "forces", "virial"])
+            return found["energy"], found["forces"], found["virial"]
+
+    return Forces()
+
+
+for _name in ("sum", "EDDP", "MACE"):
+    model(f"graph_pes_{_name.lower()}_forces", cluster, "graph_pes", script=script_of_e3nn)(
+        partial(graph_pes_forces, _name)
+    )
 
 
 # ---- TensorNet ----

@@ -45,6 +45,11 @@ def _without_extension_of_torchaudio() -> None:
 TORCHVISION = None if _loads("torchvision", "_C.so") else _declare_operators_of_torchvision()
 if not _loads("torchaudio", "lib/_torchaudio.abi3.so"):
     _without_extension_of_torchaudio()
+if importlib.util.find_spec("load_atoms") is None:  # with which graph-pes reads data sets
+    load_atoms: Any = ModuleType("load_atoms")
+    load_atoms.utils = sys.modules["load_atoms.utils"] = ModuleType("load_atoms.utils")
+    load_atoms.load_dataset = load_atoms.utils.remove_calculator = None
+    sys.modules["load_atoms"] = load_atoms
 if importlib.util.find_spec("pandas") is None:  # with which MACE draws the course of its training
     plots: Any = ModuleType("mace.cli.visualize_train")
     plots.TrainingPlotter = None
