@@ -62,7 +62,7 @@ Transform describe(const std::string& name, const Sizes& sizes, int64_t dtype,
     const auto wanted = s ? (*s)[i] : -1;
     transform.resized.push_back(wanted == -1 ? size : wanted);
   }
-  transform.real_size = transform.resized.back();
+  transform.real_size = transform.resized.empty() ? 0 : transform.resized.back();
   if (transform.kind == Kind::kHalfToReal) {
     if (!s || s->back() == -1)
       transform.real_size = 2 * (sizes[transform.dims.back()] - 1);
