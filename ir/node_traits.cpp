@@ -288,6 +288,12 @@ bool contains_tensor(const c10::Type& type) {
   return false;
 }
 
+bool makes_tensors(const Node* node) {
+  const auto outputs = node->outputs();
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [](const Value* output) { return contains_tensor(*output->type()); });
+}
+
 bool is_tensor_type(const c10::Type& type) {
   if (type.kind() == c10::TypeKind::TensorType)
     return true;

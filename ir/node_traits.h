@@ -114,6 +114,8 @@ bool is_cast(const torch::jit::Node* node);
 // Returns whether values of this type are tensors or can contain them: Tensor, Any, and lists,
 // tuples, dicts and optionals of these.
 bool contains_tensor(const c10::Type& type);
+// Returns whether an output of the node is, or may contain, a tensor.
+bool makes_tensors(const torch::jit::Node* node);
 
 // Returns whether the type is Tensor or Optional[Tensor].
 bool is_tensor_type(const c10::Type& type);

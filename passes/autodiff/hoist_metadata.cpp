@@ -75,12 +75,6 @@ class MovedNodes {
   std::unordered_map<const Value*, size_t> before_reader_;  // place before the first reader
 };
 
-bool makes_tensors(const Node* node) {
-  const auto outputs = node->outputs();
-  return std::any_of(outputs.begin(), outputs.end(),
-                     [](const Value* output) { return contains_tensor(*output->type()); });
-}
-
 // Returns whether the node is a read of metadata in a gradient that the method asks for.
 bool is_read_in_gradient(const Node* node) {
   return node->hasAttribute(symbols::kBackwardOf) && !makes_tensors(node) &&

@@ -14,15 +14,9 @@ namespace {
 
 using torch::jit::Node;
 
-bool makes_tensor(const Node* node) {
-  const auto outputs = node->outputs();
-  return std::any_of(outputs.begin(), outputs.end(),
-                     [](const auto* output) { return contains_tensor(*output->type()); });
-}
-
 // Returns whether the node is part of a gradient that the method asks for.
 bool is_of_gradient(const Node* node) {
-  return node->hasAttribute(symbols::kBackwardOf) && makes_tensor(node);
+  return node->hasAttribute(symbols::kBackwardOf) && makes_tensors(node);
 }
 
 // Returns whether another gradient follows operators of the forward that stand behind the first,
@@ -30,7 +24,7 @@ bool is_of_gradient(const Node* node) {
 template <typename Iterator>
 bool has_gradient_after_more_forward(Iterator first, Iterator end) {
   const auto more = std::find_if(first, end, [](const Node* node) {
-    return !is_of_gradient(node) && makes_tensor(node) && !is_pure_view(node);
+    return !is_of_gradient(node) && makes_tensors(node) && !is_pure_view(node);
   });
   return std::find_if(more, end, is_of_gradient) != end;
 }

@@ -163,7 +163,8 @@ class CostSource {
     return outcome;
   }
 
-  // To be called before the backward, most of which runs on zeros.
+  // To be called when all has run that needs nothing but the inputs: what follows it runs on zeros,
+  // or is estimated.
   void end_forward() { forward_.release_values(); }
 
   size_t num_classes() const { return classes_.size(); }

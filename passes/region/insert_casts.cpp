@@ -254,12 +254,6 @@ class CastInserter {
     }
   }
 
-  static bool makes_tensors(const Node* node) {
-    const auto outputs = node->outputs();
-    return std::any_of(outputs.begin(), outputs.end(),
-                       [](const Value* value) { return contains_tensor(*value->type()); });
-  }
-
   bool reads_unknown(const Program::Instruction& instruction) const {
     return std::any_of(instruction.operands.begin(), instruction.operands.end(),
                        [&](const Program::Operand& operand) {

@@ -61,9 +61,10 @@ bool makes_leaf(const Node* node) {
   return node->kind() == symbols::kRequireGrad || node->kind() == c10::aten::requires_grad_;
 }
 
+// Returns whether only a call tells if the operator makes a leaf.
 bool may_make_leaf(const Node* node) {
   const auto flag = requires_grad_argument(node);
-  return makes_leaf(node) || (flag && flag->isNone());
+  return flag && flag->isNone();
 }
 
 }  // namespace

@@ -121,13 +121,9 @@ void PathOperators::run(Node* node, const std::vector<Item>& operands) {
     return record_write(node, operands, results[0]);
   if (without_grad_ && is_in_place(node) && operands[0].is_tensor())
     return record_callers_write(node, operands);
-  const auto outputs = node->outputs();
-  const bool makes_tensors = std::any_of(outputs.begin(), outputs.end(), [](const Value* value) {
-    return contains_tensor(*value->type());
-  });
   // An operator without operands asks for a state of the process, which may change.
-  const bool keeps = only_warns || mutates_an_argument(node) || makes_tensors || is_random(node) ||
-                     operands.empty();
+  const bool keeps = only_warns || mutates_an_argument(node) || makes_tensors(node) ||
+                     is_random(node) || operands.empty();
   if (!keeps && has_fact(node, Fact::kFollowsFromType) && has_determined_type(operands[0])) {
     attributes_.require_types();
     return set_constants(node, results);
