@@ -291,7 +291,7 @@ bool contains_tensor(const c10::Type& type) {
 bool makes_tensors(const Node* node) {
   const auto outputs = node->outputs();
   return std::any_of(outputs.begin(), outputs.end(),
-                     [](const Value* output) { return contains_tensor(*output->type()); });
+                     [](const auto* output) { return contains_tensor(*output->type()); });
 }
 
 bool is_tensor_type(const c10::Type& type) {
