@@ -211,9 +211,7 @@ bool is_in_place(const Node* node) {
   const std::string name = node->kind().toUnqualString();
   if (name.size() < 2 || name.back() != '_' || name[name.size() - 2] == '_')
     return false;
-  const auto* schema = node->maybeSchema();
-  return schema != nullptr && schema->arguments()[0].alias_info() != nullptr &&
-         schema->arguments()[0].alias_info()->isWrite();
+  return writes_to(node, 0);
 }
 
 Value* make_functional(Node* node) {

@@ -40,6 +40,14 @@ bool mutates_an_argument(const Node* node) {
   return schema != nullptr && schema->is_mutable();
 }
 
+bool writes_to(const Node* node, size_t argument) {
+  const auto* schema = node->maybeSchema();
+  if (schema == nullptr || argument >= schema->arguments().size())
+    return false;
+  const auto* alias = schema->arguments()[argument].alias_info();
+  return alias != nullptr && alias->isWrite();
+}
+
 bool may_alias_an_argument(const Node* node) {
   if (is_cast(node))  // its schema does not say so
     return true;

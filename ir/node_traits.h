@@ -21,6 +21,9 @@ namespace aten_recompute {
 
 // Returns whether the node writes to one of its arguments (in-place and out= operators).
 bool mutates_an_argument(const torch::jit::Node* node);
+// Returns whether the schema of the node says that it writes to argument number `argument`. False
+// for nodes without a schema, and for what comes after the arguments that the schema names.
+bool writes_to(const torch::jit::Node* node, size_t argument);
 
 // Returns whether the result is always a view of the first argument, which costs nothing to
 // recompute.

@@ -39,20 +39,21 @@ std::optional<RecordedPath> try_to_record(const std::shared_ptr<Graph>& inlined,
                                           const MethodInput& input, const AttributePaths& carried,
                                           bool& raises) {
   std::optional<RecordedPath> path;
-  const auto record = [&](bool on_meta) {
-    path = record_path(inlined, input.self, input.inputs, input.kept_branches, carried, on_meta);
+  const auto record = [&](std::optional<int64_t> memory_bytes) {
+    path =
+        record_path(inlined, input.self, input.inputs, input.kept_branches, carried, memory_bytes);
   };
   run_pass(Pass::kRecordPath, [&] {
     try {
-      if (input.without_memory)
-        record(/*on_meta=*/true);
+      if (input.memory_bytes)
+        record(input.memory_bytes);
     } catch (const NotRecordable& error) {
       log_info(LogTopic::kPaths,
                std::string("a path is not recorded without memory: ") + error.what());
     }
     try {
       if (!path)
-        record(/*on_meta=*/false);
+        record(std::nullopt);
     } catch (const NotRecordable& error) {
       raises = dynamic_cast<const CallRaises*>(&error) != nullptr;
       log_info(LogTopic::kPaths,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,9 +23,9 @@ struct MethodInput {
   std::string layer_pattern;          // Options::layer_pattern
   bool may_record_path = true;        // where this saves borders between regions
   std::set<int64_t> kept_branches{};  // record_path()'s `kept`
-  // The forward may need more memory than there is for it: its path is recorded without, if that is
+  // The forward may need more than these bytes: its path is recorded without memory, if that is
   // possible.
-  bool without_memory = false;
+  std::optional<int64_t> memory_bytes = std::nullopt;
   bool may_repeat = false;  // a call that raises may be made again, if that is possible
 };
 

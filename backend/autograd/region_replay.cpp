@@ -35,10 +35,9 @@ std::vector<size_t> written_operands(const torch::jit::Node* node) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (node->input(i)->type()->kind() != c10::TypeKind::TensorType)
       continue;
-    const auto* alias = arguments[i].alias_info();
     const auto& name = arguments[i].name();
     const bool is_statistic = name == "running_mean" || name == "running_var";
-    if ((alias != nullptr && alias->isWrite()) ||
+    if (writes_to(node, i) ||
         (updates_hidden_state(node) && (is_statistic || !updates_statistics_only(node))))
       written.push_back(i);
   }

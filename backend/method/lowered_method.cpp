@@ -451,11 +451,11 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   const WithoutAutocastCache no_cache;
   // A plan keeps a budget that operators in their order do not, be it those of a run without
   // gradients.
-  const bool without_memory =
-      options_.memory_bytes && num_paths_left_ == 0 && kept_branches_.empty();
-  result->method =
-      prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
-                      records_paths_, kept_branches_, without_memory, options_.retries_leaner});
+  const bool without_memory = num_paths_left_ == 0 && kept_branches_.empty();
+  result->method = prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
+                                   records_paths_, kept_branches_,
+                                   without_memory ? options_.memory_bytes : std::nullopt,
+                                   options_.retries_leaner});
   result->autocast = autocast.for_graph(result->method.depends_on_autocast);
   if (options_.fullgraph && result->method.regions.nodes.size() > 1) {
     std::vector<std::string> breaks;

@@ -147,8 +147,9 @@ class CostSource {
         forward_(program, inputs, classes_),
         masks_(program, storages, forward_) {}
 
-  // Takes the first of these that works: a run on zeros; in the forward, a run on the inputs, which
-  // comes first where data decide sizes; in the backward, an estimate. Throws NotProfiled. Where
+  // Takes the first of these that works: a run on zeros, with masks that select as many elements as
+  // those of the call; in the forward, a run on the inputs, which comes first where data decide
+  // sizes; in the backward, an estimate. Throws NotProfiled. Where
   // memory runs out, it throws the operator's error, or with `has_little_memory` estimates the
   // operator.
   NodeClasses::Outcome outcome(size_t index, const std::vector<IValue>& operands) {
@@ -193,10 +194,11 @@ class CostSource {
         classes_.release_memory();
         return without_memory(index, operands);
       }
-      if (is_forward)
-        return observed(index, operands, error.what());
+      // A gradient that the method asks for is a part of its forward, too.
       if (const auto with_masks = masks_.with_real_masks(operands))
         return classes_.run_apart(index, *with_masks);
+      if (is_forward)
+        return observed(index, operands, error.what());
       return classes_.run_as(estimate(index, operands, error.what()), index, operands);
     }
   }

@@ -19,8 +19,6 @@
 #include "passes/frontend/path/given_values.h"
 #include "passes/frontend/path/meta_run.h"
 #include "passes/frontend/rewrites/not_recordable.h"
-#include "rules/find_shape.h"
-#include "rules/meta_mode.h"
 
 namespace aten_recompute {
 namespace {
@@ -48,20 +46,6 @@ bool may_ask_for_layout(const Node* node) {
   return false;
 }
 
-// Returns whether there are tensors, and all of them are on the meta device, for which some
-// operators have kernels in Python alone.
-bool is_on_meta(const Stack& operands) {
-  bool has_tensor = false;
-  bool all_meta = true;
-  for (const auto& operand : operands) {
-    if (!operand.isTensor() || !operand.toTensor().defined())
-      continue;
-    has_tensor = true;
-    all_meta = all_meta && operand.toTensor().is_meta();
-  }
-  return has_tensor && all_meta;
-}
-
 // Returns whether the block has no effect but to raise or warn, and has only operators and `if`s in
 // it: a loop in a check is decided, as other loops are.
 bool is_check(Block* block) {
@@ -86,23 +70,15 @@ std::vector<IValue> PathOperators::execute(Node* node, const std::vector<Item>& 
   }
   if (node->getOperator().schema().is_vararg() && node->getOperator().hasOperation())
     stack.emplace_back(static_cast<int64_t>(operands.size()));
-  auto operation = node->getOperation();
-  std::optional<MetaMode> mode;
   if (meta_run_ != nullptr) {
-    meta_run_->prepare(node, stack);
-    mode.emplace();
+    meta_run_->run(node, stack);
+    return {stack.begin(), stack.end()};
   }
-  auto on_meta = is_on_meta(stack) ? stack : Stack();
   try {
-    operation(stack);
+    node->getOperation()(stack);
   } catch (const std::exception&) {
-    const auto shapes = on_meta.empty() ? ShapeFunction() : shape_function(node);
-    if (shapes == nullptr || !shapes(on_meta))
-      throw CallRaises(" in " + qualified_operator_name(node));
-    stack = std::move(on_meta);
+    throw CallRaises(" in " + qualified_operator_name(node));
   }
-  if (meta_run_ != nullptr)
-    meta_run_->finish();
   return {stack.begin(), stack.end()};
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <set>
@@ -49,9 +50,10 @@ struct RecordedPath {
 // to. They become values of the path, which are written back at its end, so that no write stands
 // between two regions.
 //
-// With `on_meta`, operators run without memory (meta_run.h). What follows from elements of tensors
-// cannot be recorded then, nor what is under autocast, and an answer that depends on the layout of
-// a tensor may be another one than in a call.
+// With `memory_bytes`, the forward may need more than these bytes, and operators run without memory
+// (meta_run.h), but for small ones. What follows from elements of large tensors cannot be recorded
+// then, nor what is under autocast, and an answer that depends on the layout of a tensor may be
+// another one than in a call.
 //
 // The run itself keeps nothing for a backward, leaves no effects, and draws no random numbers. It
 // needs inline_modules() to have run, and does not change `graph`. Throws NotRecordable, with the
@@ -60,6 +62,6 @@ RecordedPath record_path(const std::shared_ptr<torch::jit::Graph>& graph,
                          const c10::intrusive_ptr<c10::ivalue::Object>& self,
                          const std::vector<c10::IValue>& inputs, const std::set<int64_t>& kept = {},
                          const std::set<std::vector<std::string>>& carried = {},
-                         bool on_meta = false);
+                         std::optional<int64_t> memory_bytes = std::nullopt);
 
 }  // namespace aten_recompute

@@ -22,12 +22,6 @@ Value* memory_of(Value* value) {
   return value;
 }
 
-// Returns whether the schema says that the node writes to its input.
-bool writes_to(const torch::jit::Node* node, size_t input) {
-  const auto* alias = node->schema().arguments()[input].alias_info();
-  return alias != nullptr && alias->isWrite();
-}
-
 // Returns whether the node may raise an error, as far as its kind tells. Only the kinds that stand
 // at the end of a path are known not to.
 bool can_raise(const torch::jit::Node* node) {

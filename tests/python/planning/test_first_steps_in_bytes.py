@@ -45,12 +45,50 @@ class Forces(Grid):
 
 
 class DataDecide(Grid):
-    """Has to run on the tensors of the call."""
+    """Asks about data that follow from one of its inputs."""
 
     def forward(self, x: Tensor, weights: Tensor) -> Tensor:
         if bool(weights.sum() > 0):
             return (self.last(self.hidden(x)).squeeze(-1) * weights).sum()
         return self.last(self.hidden(x)).sum()
+
+
+class LargeDataDecide(Grid):
+    """Asks about data that take more memory than there is, and has to run on the tensors of the call."""
+
+    def forward(self, x: Tensor, weights: Tensor) -> Tensor:
+        h = self.hidden(x)
+        if bool(h.sum() > 0):
+            return (self.last(h).squeeze(-1) * weights).sum()
+        return self.last(h).sum()
+
+
+class Asks(Grid):
+    """Asks about its buffers and about what it made of small tensors, and has rows that data choose."""
+
+    cutoff: Tensor
+    kinds: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cutoff", torch.tensor(4.5))
+        self.register_buffer("kinds", torch.tensor([2, 0, 1]))
+
+    def forward(self, x: Tensor, weights: Tensor) -> Tensor:
+        h = self.hidden(x)
+        cutoff = self.cutoff.item()
+        if cutoff > 4:
+            h = h * cutoff
+        offsets = torch.zeros(3, device=x.device)
+        offsets[1] += 2.0
+        if torch.allclose(offsets, torch.zeros_like(offsets)):
+            h = h.cos()
+        chosen = self.kinds[(torch.arange(x.size(0), device=x.device) * 7) % 3]
+        total = self.last(h).sum()
+        for kind in range(int(self.kinds.max()) + 1):
+            mask = chosen == kind
+            total = total + (self.last(h[mask]).squeeze(-1) * weights[mask]).sum() * offsets[kind].item()
+        return total
 
 
 class Counts(Grid):
@@ -81,7 +119,7 @@ def peaks_of(module: nn.Module, x: Tensor, weights: Tensor, steps: int, tracker:
     return peaks
 
 
-@pytest.mark.parametrize(("network", "mib"), [(Grid, 4), (Forces, 4), (Counts, 7)])
+@pytest.mark.parametrize(("network", "mib"), [(Grid, 4), (Forces, 4), (DataDecide, 4), (Asks, 7), (Counts, 7)])
 def test_the_first_step_keeps_the_budget(network: Callable[[], Grid], mib: int, tracker: Tracker) -> None:
     torch.manual_seed(0)
     eager = network()
@@ -102,7 +140,7 @@ def test_the_first_step_keeps_the_budget(network: Callable[[], Grid], mib: int, 
     assert torch.equal(dict(lowered.named_buffers())["count"], torch.tensor([5.0 if network is Counts else 0.0]))
 
 
-@pytest.mark.parametrize("network", [Grid, Forces, Counts])
+@pytest.mark.parametrize("network", [Grid, Forces, DataDecide, Counts])
 def test_the_first_step_keeps_the_smallest_budget_without_slices(network: Callable[[], Grid], tracker: Tracker) -> None:
     torch.manual_seed(0)
     eager = network()
@@ -161,9 +199,10 @@ def test_the_first_step_keeps_the_smallest_peak_where_the_budget_is_out_of_reach
     assert max(peaks) <= 1.1 * min(peaks)
 
 
-def test_a_method_that_data_decide_is_recorded_on_its_tensors(tracker: Tracker) -> None:
+@pytest.mark.parametrize("network", [DataDecide, LargeDataDecide])
+def test_data_decide_which_way_a_method_takes(network: Callable[[], Grid], tracker: Tracker) -> None:
     torch.manual_seed(0)
-    eager = DataDecide()
+    eager = network()
     x, weights = torch.randn(600, 8), torch.rand(600)
     lowered = aten_recompute.lower(
         torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget="1MiB", exact=False, accumulate=True
