@@ -18,7 +18,7 @@ using torch::jit::Stack;
 // What a convolution or a product may take in memory, in sizes of its result.
 constexpr int64_t kWorkspace = 8;
 
-const void* storage_of(const at::Tensor& tensor) {
+const void* storage_impl(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
 }
 
@@ -50,7 +50,7 @@ bool has_same_layout(const at::Tensor& a, const at::Tensor& b) {
 void KnownElements::give(const at::Tensor& without_memory, const at::Tensor& elements) {
   if (!is_without_memory(without_memory) || elements.is_meta() || !elements.has_storage())
     return;
-  given_.insert(storage_of(elements));
+  given_.insert(storage_impl(elements));
   note(without_memory, elements);
 }
 
@@ -69,7 +69,7 @@ std::optional<Stack> KnownElements::of(const Node* node, const Stack& operands) 
       continue;
     const bool is_own = result[i].isTensor() && result[i].toTensor().defined() &&
                         operands[i].toTensor().is_meta() &&
-                        given_.count(storage_of(result[i].toTensor())) == 0;
+                        given_.count(storage_impl(result[i].toTensor())) == 0;
     if (!is_own)
       return std::nullopt;
   }
@@ -108,7 +108,7 @@ void KnownElements::forget_memory_of(const at::Tensor& without_memory) {
     return;
   for (auto known = known_.begin(); known != known_.end();) {
     const at::Tensor tensor(known->second.tensor.lock());
-    const bool is_same = tensor.defined() && storage_of(tensor) == storage_of(without_memory);
+    const bool is_same = tensor.defined() && storage_impl(tensor) == storage_impl(without_memory);
     known = is_same ? known_.erase(known) : std::next(known);
   }
 }
@@ -140,7 +140,7 @@ void KnownElements::note(const at::Tensor& without_memory, const at::Tensor& ele
   known_.insert_or_assign(
       without_memory.unsafeGetTensorImpl(),
       Known{c10::weak_intrusive_ptr<c10::TensorImpl>(without_memory.getIntrusivePtr()), elements});
-  if (given_.count(storage_of(elements)) == 0)
+  if (given_.count(storage_impl(elements)) == 0)
     bytes_ += static_cast<int64_t>(elements.storage().nbytes());
 }
 
@@ -153,7 +153,7 @@ void KnownElements::count_bytes() {
       continue;
     }
     const auto& elements = known->second.elements;
-    const auto* memory = storage_of(elements);
+    const auto* memory = storage_impl(elements);
     if (given_.count(memory) == 0 && counted.insert(memory).second)
       bytes_ += static_cast<int64_t>(elements.storage().nbytes());
     ++known;
