@@ -20,6 +20,7 @@
 #include "passes/frontend/rewrites/functionalize_lists.h"
 #include "passes/frontend/rewrites/inline_modules.h"
 #include "passes/frontend/rewrites/not_recordable.h"
+#include "passes/frontend/rewrites/number_constants.h"
 #include "passes/frontend/rewrites/profiler_ranges.h"
 #include "passes/frontend/rewrites/restore_convolutions.h"
 #include "passes/manager/pass_manager.h"
@@ -203,6 +204,7 @@ std::shared_ptr<Graph> inline_method(Graph& given) {
   auto graph = given.copy();
   run_pass(Pass::kInlineModules, graph, [&] { inline_modules(graph); });
   run_pass(Pass::kProfilerRanges, graph, [&] { remove_profiler_ranges(*graph); });
+  run_pass(Pass::kNumberConstants, graph, [&] { number_constants(*graph); });
   run_pass(Pass::kAutocastBlocks, graph, [&] { autocast_blocks(*graph); });
   run_pass(Pass::kRestoreConvolutions, graph, [&] { restore_convolutions(*graph); });
   return graph;

@@ -36,6 +36,7 @@
 #include "passes/frontend/rewrites/functionalize_lists.h"
 #include "passes/frontend/rewrites/inline_modules.h"
 #include "passes/frontend/rewrites/not_recordable.h"
+#include "passes/frontend/rewrites/number_constants.h"
 #include "passes/frontend/rewrites/profiler_ranges.h"
 #include "passes/frontend/rewrites/propagate_ranks.h"
 #include "passes/frontend/rewrites/restore_convolutions.h"
@@ -311,6 +312,8 @@ constexpr std::array kNamedPasses{
               Needs::kGraph, [](Run& run) { inline_modules(run.graph); }},
     NamedPass{Pass::kProfilerRanges, "removes the ranges that a method names for a profiler",
               Needs::kGraph, [](Run& run) { remove_profiler_ranges(*run.graph); }},
+    NamedPass{Pass::kNumberConstants, "gives the numbers of a trace their type back", Needs::kGraph,
+              [](Run& run) { number_constants(*run.graph); }},
     NamedPass{Pass::kAutocastBlocks, "replaces autocast contexts by two operators", Needs::kGraph,
               [](Run& run) { autocast_blocks(*run.graph); }},
     NamedPass{Pass::kRestoreConvolutions,

@@ -28,6 +28,7 @@ constexpr bool kNeeded = false;
 constexpr std::array kPasses{
     PassInfo{Pass::kInlineModules, "inline_modules", kNeeded},
     PassInfo{Pass::kProfilerRanges, "profiler_ranges", kNeeded},
+    PassInfo{Pass::kNumberConstants, "number_constants", kNeeded},
     PassInfo{Pass::kAutocastBlocks, "autocast_blocks", kNeeded},
     PassInfo{Pass::kRestoreConvolutions, "restore_convolutions", kNeeded},
     PassInfo{Pass::kAssignLayers, "assign_layers", kOptional},

@@ -27,6 +27,7 @@ enum class Pass : uint8_t {
   // A method, up to its regions.
   kInlineModules,
   kProfilerRanges,
+  kNumberConstants,
   kAutocastBlocks,
   kRestoreConvolutions,
   kAssignLayers,

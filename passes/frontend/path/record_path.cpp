@@ -30,6 +30,7 @@
 #include "passes/frontend/rewrites/autocast_blocks.h"
 #include "passes/frontend/rewrites/inline_modules.h"
 #include "passes/frontend/rewrites/not_recordable.h"
+#include "passes/frontend/rewrites/number_constants.h"
 #include "runtime/autocast.h"
 #include "runtime/random_state.h"
 
@@ -286,6 +287,7 @@ class PathRecorder {
       throw NotRecordable("it calls " + node->s(c10::attr::name) + ", which is not scripted");
     auto callee = function->graph()->copy();
     inline_modules(callee);
+    number_constants(*callee);
     autocast_blocks(*callee);
     callees_.push_back(callee);
     prepare(*callee);

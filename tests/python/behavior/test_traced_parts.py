@@ -1,5 +1,7 @@
 """Traced modules, alone or inside of scripted ones, can be called with shapes and ranks other than the traced ones."""
 
+import copy
+import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -199,3 +201,53 @@ def test_a_trace_with_a_shared_module_can_be_saved(load: Callable[[Any], Any], t
 def step_of(module: Any, x: Tensor) -> list[Tensor]:
     y = module(x)
     return [y.detach(), *torch.autograd.grad(y.sum(), [x, *module.parameters()])]
+
+
+class ScaledLosses(nn.Module):
+    """Numbers beside results of no dimensions, of whose type they have no part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("factor", torch.tensor(0.25, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        y = self.linear(x)
+        loss = y.square().mean()
+        count = (y > 0).sum()
+        return (
+            loss * 0.3,
+            loss / 3,
+            loss + 0.1,
+            loss - 2,
+            y * 0.3,
+            count * 2,
+            count + 0.5,
+            count / 3,
+            loss * self.factor,
+        )
+
+
+@pytest.mark.parametrize("strategy", ["none", "min_cut"])
+@pytest.mark.parametrize("how", ["saved", "cloned"])
+def test_numbers_of_a_saved_trace_do_not_decide_types(how: str, strategy: str) -> None:
+    torch.manual_seed(0)
+    eager, x = ScaledLosses(), torch.randn(4, 8)
+    traced = torch.jit.trace(copy.deepcopy(eager), x)
+    if how == "cloned":
+        traced = aten_recompute.clone(traced)
+    else:
+        buffer = io.BytesIO()
+        torch.jit.save(traced, buffer)
+        buffer.seek(0)
+        traced = torch.jit.load(buffer)
+    lowered = aten_recompute.lower(traced, strategy)
+    for _ in range(2):
+        for found, expected in zip(lowered(x), eager(x), strict=True):
+            assert found.dtype == expected.dtype
+            assert torch.equal(found, expected)
+    for module in (lowered, eager):
+        module.zero_grad()
+        sum(result.sum() for result in module(x)).backward()
+    for found, expected in zip(lowered.parameters(), eager.parameters(), strict=True):
+        assert torch.equal(found.grad, expected.grad)
