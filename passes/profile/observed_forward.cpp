@@ -14,6 +14,7 @@
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "rules/recomputability.h"
+#include "runtime/arena/scratch_memory.h"
 #include "runtime/out_of_memory.h"
 
 namespace aten_recompute {
@@ -164,6 +165,8 @@ void ObservedForward::run_up_to(size_t instruction) {
     start_again();
   try {
     run(instruction + 1);
+  } catch (const ScratchMemory::LimitReached&) {
+    throw;
   } catch (const std::exception& error) {
     if (is_out_of_memory(error))
       throw;

@@ -186,6 +186,8 @@ class CostSource {
       }
       return classes_.run(
           index, is_branch(program_.nodes[index]) ? with_larger_block(index, operands) : operands);
+    } catch (const ScratchMemory::LimitReached&) {
+      throw;
     } catch (const std::exception& error) {
       GRAPH_DEBUG("not profiled on zeros: ", *program_.nodes[index], error.what());
       if (is_out_of_memory(error)) {
@@ -440,13 +442,16 @@ class Profiler {
   std::unordered_map<Value*, IValue> value_of_;
 };
 
-// Throws the exception that is being handled as NotProfiled, unless memory has run out. `where`:
+// Throws the exception that is being handled as NotProfiled, unless memory has run out, or what of
+// it there is for a profile. `where`:
 // what it came from; `is_check`: that is an `if` that raises where the inputs are not as they
 // should be.
 [[noreturn]] void throw_not_profiled(const std::string& where, bool is_check = false) {
   try {
     throw;
   } catch (const NotProfiled&) {
+    throw;
+  } catch (const ScratchMemory::LimitReached&) {
     throw;
   } catch (const std::exception& error) {
     if (is_out_of_memory(error))

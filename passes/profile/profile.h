@@ -38,7 +38,8 @@ namespace aten_recompute {
 //
 // If an input is on the meta device, all seconds come from the FLOP model. Where memory runs out,
 // they do so, too, and operators that have no memory to run in are estimated. Throws NotProfiled,
-// and where a forward that has to run on the inputs has no memory for that, its error.
+// and where a forward that has to run on the inputs has no memory for that, its error. Passes
+// ScratchMemory::LimitReached on (runtime/arena/scratch_memory.h).
 Profile profile(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
                 CostModel cost_model, const ProfileAssumptions& seen = {},
                 std::optional<at::Device> described = {},

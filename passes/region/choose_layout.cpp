@@ -16,6 +16,7 @@
 #include "passes/region/fuse_batch_norm.h"
 #include "rules/kernels/batch_norm.h"
 #include "rules/kernels/random_mask.h"
+#include "runtime/arena/scratch_memory.h"
 
 namespace aten_recompute {
 namespace {
@@ -60,6 +61,23 @@ std::optional<RegionGraphs> try_to_compile(const std::function<RegionGraphs()>& 
     error = error == nullptr ? std::current_exception() : error;
   }
   return std::nullopt;
+}
+
+// Does the same for a layout that need not be tried. Under a budget in bytes, that ends where an
+// operator takes more than the budget: some convolutions need many times the memory of their
+// operands and results in this layout, and the first step would exceed the budget.
+std::optional<RegionGraphs> try_within_budget(const RegionInput& input,
+                                              const std::function<RegionGraphs()>& compile,
+                                              std::exception_ptr& error) {
+  if (!input.options.memory_bytes)
+    return try_to_compile(compile, error);
+  const ScratchMemory::Limit limit(bytes_for_profile(input));
+  try {
+    return try_to_compile(compile, error);
+  } catch (const ScratchMemory::LimitReached&) {
+    log_info(LogTopic::kProfile, "operators need more than the budget with channels last");
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -113,7 +131,7 @@ RegionGraphs in_faster_layout(const RegionInput& input, const CompileInLayout& c
   auto first = try_to_compile(compile_as_usual, error);
   if (first && !first->plan)
     return std::move(*first);  // it could not be measured
-  auto last = try_to_compile(compile_channels_last, error);
+  auto last = try_within_budget(input, compile_channels_last, error);
   if (!first && !last)
     std::rethrow_exception(error);
   if (!first || !last)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <mutex>
 #include <new>
 #include <unordered_map>
@@ -21,11 +22,14 @@ class ScratchMemory::Pool : public std::enable_shared_from_this<Pool> {
     int64_t bytes = 0;
   };
 
-  // Returns a block of at least `bytes` bytes; one without memory where the system has none.
+  // Returns a block of at least `bytes` bytes; one without memory where the system has none. Throws
+  // LimitReached.
   Block take(int64_t bytes) {
     // A block that is larger by more than this part of the request is not used for it.
     constexpr int64_t kLargestWaste = 8;
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (bytes > most_bytes_ - used_bytes_)
+      throw LimitReached();
     make_room_for_free_blocks();
     auto best = free_.end();
     for (auto it = free_.begin(); it != free_.end(); ++it) {
@@ -65,6 +69,12 @@ class ScratchMemory::Pool : public std::enable_shared_from_this<Pool> {
       shrink_to(0);
   }
 
+  // Sets how many bytes may be in use, and returns how many it was before.
+  int64_t limit_to(int64_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(most_bytes_, bytes);
+  }
+
   void release_free_blocks() {
     const std::lock_guard<std::mutex> lock(mutex_);
     shrink_to(0);
@@ -102,6 +112,7 @@ class ScratchMemory::Pool : public std::enable_shared_from_this<Pool> {
   int64_t free_bytes_ = 0;
   int64_t used_bytes_ = 0;
   int64_t most_used_bytes_ = 0;
+  int64_t most_bytes_ = std::numeric_limits<int64_t>::max();
   bool is_closed_ = false;
 };
 
@@ -174,6 +185,16 @@ void* ScratchMemory::allocate(int64_t bytes) {
   }
   report_to_profiler(block.memory, bytes);
   return block.memory;
+}
+
+ScratchMemory::Limit::Limit(int64_t bytes) : before_(bytes) {
+  if (void* const current = ThreadMemory::current().scratch)
+    before_ = static_cast<Pool*>(current)->limit_to(bytes);
+}
+
+ScratchMemory::Limit::~Limit() {
+  if (void* const current = ThreadMemory::current().scratch)
+    static_cast<Pool*>(current)->limit_to(before_);
 }
 
 void ScratchMemory::release_free_blocks() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 
 namespace aten_recompute {
 
@@ -29,6 +30,25 @@ class ScratchMemory {
   static void release_free_blocks();
   // Frees a block of any instance. Returns false if it is none of these.
   static bool free(const void* block);
+
+  // Thrown by allocate().
+  class LimitReached : public std::runtime_error {
+   public:
+    LimitReached() : std::runtime_error("what runs before a step needs more memory than it may") {}
+  };
+
+  // While it exists, allocate() throws LimitReached on this thread where the blocks of the
+  // innermost instance that are in use would have more than `bytes` bytes together.
+  class Limit {
+   public:
+    explicit Limit(int64_t bytes);
+    ~Limit();
+    Limit(const Limit&) = delete;
+    Limit& operator=(const Limit&) = delete;
+
+   private:
+    int64_t before_;
+  };
 
  private:
   class Pool;

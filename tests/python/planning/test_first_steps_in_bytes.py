@@ -289,3 +289,33 @@ def test_systems_that_grow_keep_the_budget_from_their_first_call_on(tracker: Tra
     lowered = aten_recompute.lower(scripted, "budget", memory_budget=budget, exact=False)
     for edges in (1500, 2600, 3300, 3600, 3600):
         assert peak_of(lowered, edges) <= budget, edges
+
+
+class Depthwise(nn.Module):
+    """On such small images, the backward of this convolution takes many times its operands with channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(288, 288, 5, padding=2, groups=288)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.convolution(x).relu()
+
+
+def test_a_layout_that_takes_more_than_the_budget_is_not_tried(tracker: Tracker) -> None:
+    torch.manual_seed(0)
+    eager, x = nn.Sequential(*[Depthwise() for _ in range(12)]), torch.randn(8, 288, 4, 4)
+
+    def peaks(module: nn.Module) -> list[int]:
+        found = []
+        for _ in range(3):
+            module.zero_grad(set_to_none=True)
+            with tracker.measure_peak() as peak:
+                module(x).sum().backward()
+            found.append(peak.bytes)
+        return found
+
+    budget = int(0.6 * peaks(eager)[-1])
+    scripted = torch.jit.script(copy.deepcopy(eager))
+    lowered = aten_recompute.lower(scripted, "budget", memory_budget=budget, exact=False)
+    assert max(peaks(lowered)) <= budget

@@ -163,5 +163,25 @@ TEST(ScratchMemory, ServesTensors) {
   EXPECT_TRUE(free_block(tensor.storage().mutable_data_ptr().release_context()));
 }
 
+TEST(ScratchMemory, NoMoreIsInUseThanALimitAllows) {
+  const ScratchMemory scratch;
+  auto* const first = ScratchMemory::allocate(kOneMiB);
+  ASSERT_NE(first, nullptr);
+  {
+    const ScratchMemory::Limit limit(2 * kOneMiB);
+    auto* const second = ScratchMemory::allocate(kOneMiB);
+    ASSERT_NE(second, nullptr);
+    EXPECT_THROW(ScratchMemory::allocate(kOneMiB), ScratchMemory::LimitReached);
+    ScratchMemory::free(first);
+    auto* const third = ScratchMemory::allocate(kOneMiB);
+    EXPECT_NE(third, nullptr);
+    ScratchMemory::free(third);
+    ScratchMemory::free(second);
+  }
+  auto* const large = ScratchMemory::allocate(4 * kOneMiB);
+  EXPECT_NE(large, nullptr);
+  ScratchMemory::free(large);
+}
+
 }  // namespace
 }  // namespace aten_recompute
