@@ -244,11 +244,15 @@ def test_what_a_mask_selects_in_the_backward_is_planned(kind: str, tracker: Trac
 class Switched(nn.Module):
     """Forces of pairs, of which those beyond a distance are written with a switch, in evaluation."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = nn.Parameter(torch.ones(2))
+
     def forward(self, positions: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
         positions = positions.requires_grad_(True)
         distances = torch.linalg.vector_norm(positions[edges[1]] - positions[edges[0]], dim=1)
         inverse = (1.0 / distances) ** 6
-        energies = inverse * inverse - inverse
+        energies = self.factors[0] * inverse * inverse - self.factors[1] * inverse
         far = distances > 3.0
         t = distances[far] - 3.0
         energies[far] = energies[far] * (1.0 + t * t * t * (-10.0 + t * (15.0 - t * 6.0)))
@@ -272,10 +276,10 @@ def test_what_a_mask_selects_in_a_gradient_of_the_forward_is_planned(
         return measured.bytes
 
     eager = Switched().eval()
-    budget = int(0.6 * [peak_of(eager) for _ in range(2)][-1])
+    budget = int(0.7 * [peak_of(eager) for _ in range(2)][-1])
     lowered = lowered_copy(eager, "budget", memory_budget=budget, exact=exact)
     peaks = [peak_of(lowered) for _ in range(3)]
-    assert max(peaks[1:]) <= budget
+    assert max(peaks) <= budget
     variant = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["regions"][0]["variants"][-1]
     assert variant["predicted_peak_bytes"] == pytest.approx(peaks[-1], rel=0.03)
     if exact:
