@@ -9,7 +9,9 @@ std::vector<Rule> activation_rules() {
   };
   // `of_self` reads the argument, as eager does. Differentiated again, that does not require grad.
   auto rule_by_result = [](const char* op, const char* gradient, const char* of_self) -> Rule {
-    return {.op = op, .gradients = {{"self", gradient, of_self}}};
+    return {.op = op,
+            .gradients = {
+                {.inputs = "self", .body = gradient, .again = of_self, .is_by_result = true}}};
   };
   return {
       rule("aten::relu", "torch.threshold_backward(grad, result, 0)"),
@@ -65,6 +67,9 @@ std::vector<Rule> activation_rules() {
        .forward = "torch.log_sigmoid_forward(self)",
        .extras = {"buffer"},
        .gradients = {{"self", "torch.log_sigmoid_backward(grad, self, buffer)"}}},
+      // What the rule above leaves where a gradient is asked for inside of the method.
+      {.op = "aten::log_sigmoid_forward",
+       .gradients = {{"self", "torch.log_sigmoid_backward(grad, self, result1)"}}},
       // The weight of each channel is broadcast to self as [1, channels, 1, ...].
       {.op = "aten::prelu",
        .gradients = {{"weight, self",

@@ -67,6 +67,8 @@ struct GradientFormula {
   // What eager runs where the gradient is differentiated again (create_graph=True), if that is
   // another formula.
   std::string again{};
+  // `body` computes the same as `again`, and reads the result in place of an operand.
+  bool is_by_result = false;
   // What takes the place of `body` where the first two operands are one value, whose gradients
   // eager adds one after the other: the first for the first operand.
   std::string of_square{};

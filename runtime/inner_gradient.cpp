@@ -3,6 +3,8 @@
 #include <ATen/ops/alias.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
@@ -97,20 +99,26 @@ Operation operator_gradient(const Node* node) {
       operands[i] = std::move(operand);
     }
     torch::jit::InterpreterState(*code).run(operands);
-    variable_list outputs, gradients;
+    torch::autograd::edge_list outputs, inputs;
+    variable_list gradients;
     for (size_t i = 0, next = 0; i < operands.size(); ++i) {
       if (has_gradient[i] == 0)
         continue;
       const auto& gradient = given[next++].toTensor();
       if (!operands[i].toTensor().requires_grad())
         continue;
-      outputs.push_back(operands[i].toTensor());
+      outputs.push_back(torch::autograd::impl::gradient_edge(operands[i].toTensor()));
       gradients.push_back(gradient);
     }
+    // What the operator has computed is not needed any more, unless the graph holds it.
+    operands.clear();
+    for (const auto& target : targets)
+      inputs.push_back(torch::autograd::impl::gradient_edge(target));
     variable_list results(targets.size());
     if (!outputs.empty())
-      results = torch::autograd::grad(outputs, targets, gradients, /*retain_graph=*/std::nullopt,
-                                      /*create_graph=*/records_graph, /*allow_unused=*/true);
+      results = torch::autograd::Engine::get_default_engine().execute(
+          outputs, gradients, /*keep_graph=*/records_graph, /*create_graph=*/records_graph,
+          /*accumulate_grad=*/false, inputs);
     for (size_t i = 0; i < targets.size(); ++i)
       stack.emplace_back(results[i].defined() ? with_memory(results[i])
                                               : at::zeros_like(targets[i]));

@@ -228,16 +228,30 @@ Value* written_result(const Node* node, Value* output) {
   return output;
 }
 
+// Returns whether a gradient that the method asks for reads an operand of the node, which is kept
+// then.
+bool is_operand_kept(const Node* node) {
+  const auto inputs = node->inputs();
+  return std::any_of(inputs.begin(), inputs.end(), [](const Value* input) {
+    const auto& uses = input->uses();
+    return std::any_of(uses.begin(), uses.end(), [](const auto& use) {
+      return use.user->hasAttribute(symbols::kBackwardOf);
+    });
+  });
+}
+
 // Binds what is known once `applied.outputs` starts with the outputs of the node.
 void bind_outputs(const Node* node, AppliedRule& applied, GradientSums& sums) {
   applied.outputs.resize(node->schema().returns().size());
   for (size_t i = 0; i < applied.outputs.size(); ++i)
     applied.names[i == 0 ? "result" : "result" + std::to_string(i)] =
         written_result(node, applied.outputs[i]);
-  for (size_t i = 0; i < applied.rule->gradients.size(); ++i)
-    applied.formulas.push_back(applied.use == FormulaUse::kAgain
+  for (size_t i = 0; i < applied.rule->gradients.size(); ++i) {
+    const bool reads_operand = applied.rule->gradients[i].is_by_result && is_operand_kept(node);
+    applied.formulas.push_back(applied.use == FormulaUse::kAgain || reads_operand
                                    ? &compiled_again(*applied.rule, i, node)
                                    : &compiled_gradient(*applied.rule, i, node));
+  }
   require_outputs(applied, sums);
 }
 
