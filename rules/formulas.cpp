@@ -128,10 +128,16 @@ std::vector<Rule> lists() {
       {.op = "aten_recompute::optional_list", .gradients = {{"list", "grads"}}},
       {.op = "aten_recompute::cat_backward",
        .gradients = {{"gradient",
-                      "recompute.cat_double_backward(grads, sizes, dim, min_rank, "
+                      "recompute.cat_double_backward(grads, sizes, dtypes, dim, min_rank, "
                       "gradient.dtype)"}}},
+      {.op = "aten_recompute::cat_double_backward",
+       .gradients = {{"gradients",
+                      "recompute.cat_backward(grad, sizes, dtypes, dim, min_rank)"}}},
       {.op = "aten_recompute::stack_backward",
-       .gradients = {{"gradient", "recompute.stack_double_backward(grads, dim, gradient.dtype)"}}},
+       .gradients = {{"gradient",
+                      "recompute.stack_double_backward(grads, dtypes, dim, gradient.dtype)"}}},
+      {.op = "aten_recompute::stack_double_backward",
+       .gradients = {{"gradients", "recompute.stack_backward(grad, dtypes, dim)"}}},
       {.op = "aten_recompute::split_backward",
        .gradients = {{"gradients", "torch.split(grad, split_size, dim)"}}},
       {.op = "aten_recompute::split_with_sizes_backward",

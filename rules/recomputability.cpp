@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <functional>
+#include <optional>
 
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
@@ -14,6 +15,15 @@ namespace aten_recompute {
 namespace {
 
 using torch::jit::Node;
+
+// Returns the argument of this name, if there is one and it is a constant.
+template <class T>
+std::optional<T> constant_argument(const Node* node, const char* name) {
+  const auto* schema = node->maybeSchema();
+  const auto index = schema == nullptr ? std::nullopt : schema->argumentIndexWithName(name);
+  return index ? torch::jit::constant_as<T>(node->input(static_cast<size_t>(*index)))
+               : std::nullopt;
+}
 
 // Calls `function` for the nodes that a tape or a user's function runs.
 void for_each_inner(const Node* node, const std::function<void(Node*)>& function) {
@@ -52,8 +62,15 @@ bool draws_random_numbers(const Node* node) {
   if (may_be_random(node))
     return true;
   bool any = false;
-  for_each_inner(node, [&](const Node* inner) { any = any || draws_random_numbers(inner); });
+  for_each_inner(node, [&](const Node* inner) {
+    any = any || (draws_random_numbers(inner) && !has_no_dropout(inner));
+  });
   return any;
+}
+
+bool has_no_dropout(const Node* node) {
+  return constant_argument<double>(node, "dropout_p").value_or(1.0) == 0.0 ||
+         !constant_argument<bool>(node, "training").value_or(true);
 }
 
 RecomputeVeto recompute_veto(const Node* node) {

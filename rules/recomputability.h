@@ -18,5 +18,7 @@ const char* to_string(RecomputeVeto veto);
 
 // Returns whether a second run needs the generator's state from before the first run.
 bool draws_random_numbers(const torch::jit::Node* node);
+// Returns whether an operator that may draw random numbers draws none, because its dropout is off.
+bool has_no_dropout(const torch::jit::Node* node);
 
 }  // namespace aten_recompute

@@ -84,14 +84,30 @@ bool may_differentiate_parts_again(const Rule& rule, Node* node) {
 
 namespace {
 
+// Returns whether the argument of this name is a constant that is true.
+bool is_set(const Node* node, const char* name) {
+  const auto index = node->schema().argumentIndexWithName(name);
+  return index &&
+         torch::jit::constant_as<bool>(node->input(static_cast<size_t>(*index))).value_or(false);
+}
+
 // Returns whether the node is a norm that takes its statistics from the batch. It may run again if
 // it does not update the caller's.
 bool is_norm_in_training(const Node* node) {
-  const auto* schema = node->maybeSchema();
-  if (schema == nullptr || node->kind() != c10::aten::batch_norm)
-    return false;
-  const auto training = schema->argumentIndexWithName("training");
-  return training && torch::jit::constant_as<bool>(node->input(*training)).value_or(false);
+  if (node->kind() == c10::aten::batch_norm)
+    return is_set(node, "training");
+  return node->kind() == c10::aten::instance_norm && is_set(node, "use_input_stats");
+}
+
+// Gives a copy of the node, in another graph, those arguments that are constants as constants: they
+// say whether it draws random numbers.
+void keep_constants(const Node* node, Node* copy) {
+  const torch::jit::WithInsertPoint guard(copy);
+  for (size_t i = 0; i < node->inputs().size(); ++i) {
+    const auto value = torch::jit::toIValue(node->input(i));
+    if (value && !value->isTensor())
+      copy->replaceInput(i, copy->owningGraph()->insertConstant(*value));
+  }
 }
 
 // Makes a copy of such a norm leave the running statistics alone.
@@ -183,7 +199,7 @@ bool has_operator_gradient(const Node* node) {
     });
   };
   if (!has_autograd(node) || !has_tensors_only(node->inputs()) ||
-      !has_tensors_only(node->outputs()) || draws_random_numbers(node))
+      !has_tensors_only(node->outputs()) || (draws_random_numbers(node) && !has_no_dropout(node)))
     return false;
   return is_norm_in_training(node) ||
          (recompute_veto(node) == RecomputeVeto::kNone && !updates_hidden_state(node));
@@ -216,6 +232,7 @@ void insert_operator_gradient(Node* node, GradientSums& sums) {
   }));
   for (auto* output : copy->outputs())
     subgraph->registerOutput(output);
+  keep_constants(node, copy);
   if (is_norm_in_training(node))
     leave_out_running_statistics(copy);
   std::vector<Value*> operands = node->inputs().vec();

@@ -131,10 +131,11 @@ void cat_backward(Stack& stack) {
   push_list(stack, parts);
 }
 
-// Returns the gradient of cat_backward()'s gradient, which has this type.
+// Returns the gradient of cat_backward()'s gradient, which has this type. What cat_backward()
+// returned is of the types `dtypes`, which the gradient of this reads.
 at::Tensor cat_double_backward(std::vector<std::optional<at::Tensor>> gradients,
-                               std::vector<Sizes> shapes, int64_t dim, int64_t min_rank,
-                               int64_t dtype) {
+                               std::vector<Sizes> shapes, const Sizes& /*dtypes*/, int64_t dim,
+                               int64_t min_rank, int64_t dtype) {
   std::vector<at::Tensor> parts;
   for (auto& gradient : gradients)
     parts.push_back(gradient.value_or(at::Tensor()));
@@ -149,8 +150,8 @@ at::Tensor cat_double_backward(std::vector<std::optional<at::Tensor>> gradients,
 }
 
 // The same for stack_backward().
-at::Tensor stack_double_backward(std::vector<std::optional<at::Tensor>> gradients, int64_t dim,
-                                 int64_t dtype) {
+at::Tensor stack_double_backward(std::vector<std::optional<at::Tensor>> gradients,
+                                 const Sizes& /*dtypes*/, int64_t dim, int64_t dtype) {
   const auto defined = std::find_if(gradients.begin(), gradients.end(), [](const auto& gradient) {
     return gradient.has_value() && gradient->defined();
   });
@@ -452,12 +453,12 @@ void register_shape_operators() {
           "aten_recompute::cat_backward(Tensor gradient, int[][] sizes, int[] dtypes, int dim, "
           "int min_rank) -> Tensor[]",
           cat_backward, pure),
-      pure_operator("aten_recompute::cat_double_backward(Tensor?[] gradients, int[][] sizes, int "
-                    "dim, int min_rank, int dtype) -> Tensor",
+      pure_operator("aten_recompute::cat_double_backward(Tensor?[] gradients, int[][] sizes, int[] "
+                    "dtypes, int dim, int min_rank, int dtype) -> Tensor",
                     &cat_double_backward),
       pure_operator(
-          "aten_recompute::stack_double_backward(Tensor?[] gradients, int dim, int dtype) "
-          "-> Tensor",
+          "aten_recompute::stack_double_backward(Tensor?[] gradients, int[] dtypes, int dim, int "
+          "dtype) -> Tensor",
           &stack_double_backward),
       Operator("aten_recompute::stack_backward(Tensor gradient, int[] dtypes, int dim) -> Tensor[]",
                stack_backward, pure),
