@@ -131,8 +131,7 @@ std::vector<Rule> lists() {
                       "recompute.cat_double_backward(grads, sizes, dtypes, dim, min_rank, "
                       "gradient.dtype)"}}},
       {.op = "aten_recompute::cat_double_backward",
-       .gradients = {{"gradients",
-                      "recompute.cat_backward(grad, sizes, dtypes, dim, min_rank)"}}},
+       .gradients = {{"gradients", "recompute.cat_backward(grad, sizes, dtypes, dim, min_rank)"}}},
       {.op = "aten_recompute::stack_backward",
        .gradients = {{"gradient",
                       "recompute.stack_double_backward(grads, dtypes, dim, gradient.dtype)"}}},
