@@ -87,6 +87,8 @@ void PathOperators::run(Node* node, const std::vector<Item>& operands) {
   if (node->maybeOperator() == nullptr || !node->blocks().empty() ||
       (node->hasSideEffects() && !only_warns))
     throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
+  if (run_with_out(node, operands))
+    return;
   const bool writes_to_own = is_in_place(node) && writes_to_own_memory(operands[0]);
   if (!writes_to_own)
     check_written(node, operands);
@@ -107,6 +109,42 @@ void PathOperators::run(Node* node, const std::vector<Item>& operands) {
   if (!keeps && std::all_of(operands.begin(), operands.end(), is_fully_constant))
     return set_constants(node, results);
   record(node, operands, results);
+}
+
+bool PathOperators::run_with_out(Node* node, const std::vector<Item>& operands) {
+  const auto last = operands.size() - 1;
+  if (operands.empty() || node->outputs().size() != 1 || !node->kind().is_aten() ||
+      !writes_to(node, last) || node->schema().arguments()[last].name() != "out" ||
+      !operands[last].is_tensor())
+    return false;
+  // No gradient passes through a tensor of integers.
+  const auto target = operands[last].value.toTensor();
+  if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/true) || !writes_.is_own(target))
+    return false;
+  const auto inputs = node->inputs();
+  auto& graph = *node->owningGraph();
+  auto* compute = graph.create(node->kind(), inputs.slice(0, last))->copyMetadata(node);
+  auto* no_wait = graph.create(prim::Constant)->i_(c10::attr::value, 0);
+  no_wait->output()->setType(c10::BoolType::get());
+  auto* copy = graph.create(aten::copy_, {inputs[last], compute->output(), no_wait->output()})
+                   ->copyMetadata(node);
+  bool has_run = false;
+  if (compute->maybeOperator() != nullptr) {
+    const std::vector<Item> others(operands.begin(), operands.end() - 1);
+    const auto results = execute(compute, others);
+    if (results[0].toTensor().sizes() == target.sizes()) {
+      record(compute, others, results);
+      values_.set(no_wait->output(), constant_item(false, c10::BoolType::get()));
+      run(copy, {operands[last], values_.get(compute->output()), values_.get(no_wait->output())});
+      values_.set(node->output(), values_.get(copy->output()));
+      for (auto* value : {copy->output(), compute->output(), no_wait->output()})
+        values_.forget(value);
+      has_run = true;
+    }
+  }
+  for (auto* added : {copy, compute, no_wait})
+    added->destroy();
+  return has_run;
 }
 
 void PathOperators::check_written(const Node* node, const std::vector<Item>& operands) const {

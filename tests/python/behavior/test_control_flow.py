@@ -1,8 +1,10 @@
 """Methods may have branches, loops, state, assertions, in-place writes and autocast blocks."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -366,3 +368,36 @@ def test_tensors_of_the_caller_are_put_into_its_dict() -> None:
         assert_same(results[1], results[0])
     (method,) = aten_recompute.report(lowered)["methods"]
     assert [specialization["breaks"] for specialization in method["specialisations"]] == [[], []]
+
+
+class Offsets(nn.Module):
+    """Counts into a part of a tensor that it made, as torch_geometric.utils.cumsum() does."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x).relu()
+        counts = (x[:, 0] > 0).to(self.dtype)
+        offsets = counts.new_empty(counts.numel() + 1)
+        offsets[:1] = 0
+        torch.cumsum(counts, 0, out=offsets[1:])
+        return (self.linear(y) * offsets[1:, None]).sum()
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda module: torch.jit.trace(module, torch.randn(6, 8))])
+@pytest.mark.parametrize(("dtype", "regions"), [(torch.int64, 1), (torch.int32, 1), (torch.float32, 2)])
+def test_a_result_that_is_written_to_a_part_of_a_tensor(make: Any, dtype: torch.dtype, regions: int) -> None:
+    torch.manual_seed(0)
+    eager = Offsets(dtype)
+    lowered = aten_recompute.lower(make(copy.deepcopy(eager)), "min_cut")
+    for rows in (6, 9, 1):
+        x = torch.randn(rows, 8)
+        for module in (eager, lowered):
+            module.zero_grad(set_to_none=True)
+            module(x).backward()
+        assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
+    for specialization in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
+        assert len(specialization["regions"]) == regions
