@@ -99,26 +99,18 @@ Operation operator_gradient(const Node* node) {
       operands[i] = std::move(operand);
     }
     torch::jit::InterpreterState(*code).run(operands);
-    torch::autograd::edge_list outputs, inputs;
-    variable_list gradients;
+    variable_list outputs, gradients;
     for (size_t i = 0, next = 0; i < operands.size(); ++i) {
       if (has_gradient[i] == 0)
         continue;
       const auto& gradient = given[next++].toTensor();
       if (!operands[i].toTensor().requires_grad())
         continue;
-      outputs.push_back(torch::autograd::impl::gradient_edge(operands[i].toTensor()));
+      outputs.push_back(operands[i].toTensor());
       gradients.push_back(gradient);
     }
-    // What the operator has computed is not needed any more, unless the graph holds it.
     operands.clear();
-    for (const auto& target : targets)
-      inputs.push_back(torch::autograd::impl::gradient_edge(target));
-    variable_list results(targets.size());
-    if (!outputs.empty())
-      results = torch::autograd::Engine::get_default_engine().execute(
-          outputs, gradients, /*keep_graph=*/records_graph, /*create_graph=*/records_graph,
-          /*accumulate_grad=*/false, inputs);
+    const auto results = gradients_of(std::move(outputs), targets, gradients, records_graph);
     for (size_t i = 0; i < targets.size(); ++i)
       stack.emplace_back(results[i].defined() ? with_memory(results[i])
                                               : at::zeros_like(targets[i]));
@@ -126,6 +118,21 @@ Operation operator_gradient(const Node* node) {
 }
 
 }  // namespace
+
+std::vector<at::Tensor> gradients_of(std::vector<at::Tensor>&& outputs,
+                                     const std::vector<at::Tensor>& inputs,
+                                     const std::vector<at::Tensor>& gradients, bool create_graph) {
+  if (outputs.empty())
+    return std::vector<at::Tensor>(inputs.size());
+  torch::autograd::edge_list from, to;
+  for (const auto& output : outputs)
+    from.push_back(torch::autograd::impl::gradient_edge(output));
+  for (const auto& input : inputs)
+    to.push_back(torch::autograd::impl::gradient_edge(input));
+  outputs.clear();
+  return torch::autograd::Engine::get_default_engine().execute(
+      from, gradients, /*keep_graph=*/create_graph, create_graph, /*accumulate_grad=*/false, to);
+}
 
 at::Tensor beginning_of_graph(const at::Tensor& operand, bool records_graph) {
   if (!records_graph || !operand.requires_grad())

@@ -39,6 +39,13 @@ struct GradientRequest {
   void write(torch::jit::Node& node) const;
 };
 
+// Returns the gradients of the inputs of a graph, given those of its outputs, each of which
+// requires grad; undefined ones where no output depends on an input. Releases the outputs before,
+// which a graph often does not hold: the caller should not hold them either.
+std::vector<at::Tensor> gradients_of(std::vector<at::Tensor>&& outputs,
+                                     const std::vector<at::Tensor>& inputs,
+                                     const std::vector<at::Tensor>& gradients, bool create_graph);
+
 // Returns the operand as the beginning of a graph of its own: a leaf, or where a graph is recorded
 // another name of it, because one tensor may be two operands.
 at::Tensor beginning_of_graph(const at::Tensor& operand, bool records_graph);

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "runtime/autograd_modes.h"
@@ -23,11 +23,10 @@ inline std::vector<at::Tensor> gradients_by_autograd(
   const OrdinaryAutograd guard;
   for (auto& input : inputs)
     input = beginning_of_graph(input, records_graph);
-  const auto result = function(inputs);
-  if (!result.requires_grad())
+  std::vector<at::Tensor> results{function(inputs)};
+  if (!results[0].requires_grad())
     return std::vector<at::Tensor>(inputs.size());
-  auto gradients = torch::autograd::grad({result}, inputs, {grad}, /*retain_graph=*/std::nullopt,
-                                         /*create_graph=*/records_graph, /*allow_unused=*/true);
+  auto gradients = gradients_of(std::move(results), inputs, {grad}, records_graph);
   for (auto& gradient : gradients)
     gradient = with_memory(gradient);
   return gradients;
