@@ -67,8 +67,7 @@ std::optional<Stack> KnownElements::of(const Node* node, const Stack& operands) 
   for (size_t i = 0; i < result.size(); ++i) {
     if (!writes_to(node, i))
       continue;
-    const bool is_own = result[i].isTensor() && result[i].toTensor().defined() &&
-                        operands[i].toTensor().is_meta() &&
+    const bool is_own = result[i].isTensor() && is_without_memory(operands[i].toTensor()) &&
                         given_.count(storage_impl(result[i].toTensor())) == 0;
     if (!is_own)
       return std::nullopt;
@@ -92,7 +91,7 @@ void KnownElements::note(const Stack& without_memory, const Stack& elements) {
 bool KnownElements::has_room(const Node* node, const Stack& without_memory) {
   int64_t more = 0;
   for (const auto& value : without_memory) {
-    if (value.isTensor() && value.toTensor().defined())
+    if (value.isTensor() && is_without_memory(value.toTensor()))
       more += static_cast<int64_t>(value.toTensor().nbytes());
   }
   if (has_fact(node, Fact::kComputeIntensive))

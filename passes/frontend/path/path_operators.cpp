@@ -119,7 +119,11 @@ bool PathOperators::run_with_out(Node* node, const std::vector<Item>& operands) 
     return false;
   // No gradient passes through a tensor of integers.
   const auto target = operands[last].value.toTensor();
-  if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/true) || !writes_.is_own(target))
+  const bool are_integers = std::all_of(operands.begin(), operands.end(), [](const Item& operand) {
+    return !operand.is_tensor() ||
+           at::isIntegralType(operand.value.toTensor().scalar_type(), /*includeBool=*/true);
+  });
+  if (!are_integers || !writes_.is_own(target))
     return false;
   const auto inputs = node->inputs();
   auto& graph = *node->owningGraph();
@@ -132,7 +136,8 @@ bool PathOperators::run_with_out(Node* node, const std::vector<Item>& operands) 
   if (compute->maybeOperator() != nullptr) {
     const std::vector<Item> others(operands.begin(), operands.end() - 1);
     const auto results = execute(compute, others);
-    if (results[0].toTensor().sizes() == target.sizes()) {
+    const auto& result = results[0].toTensor();
+    if (result.sizes() == target.sizes() && result.scalar_type() == target.scalar_type()) {
       record(compute, others, results);
       values_.set(no_wait->output(), constant_item(false, c10::BoolType::get()));
       run(copy, {operands[last], values_.get(compute->output()), values_.get(no_wait->output())});

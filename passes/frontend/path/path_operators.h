@@ -74,9 +74,9 @@ class PathOperators {
   // Records a write to memory of the path without writing.
   void record_write(torch::jit::Node* node, const std::vector<Item>& operands,
                     const c10::IValue& result);
-  // Runs an operator with `out=` as one that returns its result, and a copy of that. Returns false,
-  // and does nothing, for other operators, and where eager PyTorch does something else: it raises
-  // where a gradient is asked for, and resizes a target of another size.
+  // Runs an operator of integers with `out=` as one that returns its result, and a copy of that.
+  // Returns false, and does nothing, for other operators, and where eager PyTorch does something
+  // else: it computes in the type of the target, and resizes a target of another size.
   bool run_with_out(torch::jit::Node* node, const std::vector<Item>& operands);
   // Returns the content of the target after the write; `symbols` are those of the node's inputs.
   torch::jit::Value* written_content(torch::jit::Node* node,

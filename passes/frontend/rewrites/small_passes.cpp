@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -96,6 +97,39 @@ void keep_targets_apart(Graph& graph) {
     target->replaceAllUsesAfterNodeWith(alias, alias->output());
   }
 }
+
+// Hides the numbers of  x * 1  and  x + 0  from LibTorch's pass, which takes x in their place
+// though x may be of integers or booleans, whose sum with a number has another type, or of negative
+// zeros.
+class HiddenNumbers {
+ public:
+  explicit HiddenNumbers(Graph& graph) : graph_(graph) {
+    for_each_node(graph.block(), [&](Node* node) {
+      static const std::unordered_set<c10::Symbol> kinds{aten::add, aten::sub, aten::mul,
+                                                         aten::div};
+      if (kinds.count(node->kind()) == 0 || !contains_tensor(*node->input(0)->type()) ||
+          contains_tensor(*node->input(1)->type()) ||
+          node->input(1)->node()->kind() != c10::prim::Constant)
+        return;
+      auto& hidden = hidden_[node->input(1)];
+      if (hidden == nullptr)
+        hidden = graph.addInput()->setType(node->input(1)->type());
+      node->replaceInput(1, hidden);
+    });
+  }
+  ~HiddenNumbers() {
+    for (const auto& [number, hidden] : hidden_)
+      hidden->replaceAllUsesWith(number);
+    for (size_t i = 0; i < hidden_.size(); ++i)
+      graph_.eraseInput(graph_.inputs().size() - 1);
+  }
+  HiddenNumbers(const HiddenNumbers&) = delete;
+  HiddenNumbers& operator=(const HiddenNumbers&) = delete;
+
+ private:
+  Graph& graph_;
+  std::unordered_map<Value*, Value*> hidden_;
+};
 
 std::vector<Value*> tensor_constants(Block* block) {
   std::vector<Value*> constants;
@@ -213,6 +247,7 @@ void simplify(const std::shared_ptr<Graph>& graph) {
   if (has_complex_constant(graph->block()))
     return;
   keep_targets_apart(*graph);
+  const HiddenNumbers hidden(*graph);
   torch::jit::PeepholeOptimize(graph);
 }
 

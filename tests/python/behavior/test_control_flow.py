@@ -388,7 +388,7 @@ class Offsets(nn.Module):
 
 
 @pytest.mark.parametrize("make", [torch.jit.script, lambda module: torch.jit.trace(module, torch.randn(6, 8))])
-@pytest.mark.parametrize(("dtype", "regions"), [(torch.int64, 1), (torch.int32, 1), (torch.float32, 2)])
+@pytest.mark.parametrize(("dtype", "regions"), [(torch.int64, 1), (torch.int32, 2), (torch.float32, 2)])
 def test_a_result_that_is_written_to_a_part_of_a_tensor(make: Any, dtype: torch.dtype, regions: int) -> None:
     torch.manual_seed(0)
     eager = Offsets(dtype)
@@ -401,3 +401,52 @@ def test_a_result_that_is_written_to_a_part_of_a_tensor(make: Any, dtype: torch.
         assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
     for specialization in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
         assert len(specialization["regions"]) == regions
+
+
+class CountsInIntegers(nn.Module):
+    """Sums numbers in the type of the target, which is that of an index."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        offsets = torch.zeros(4, dtype=torch.int64)
+        torch.cumsum(x, 0, out=offsets[1:])
+        return x.sum() + offsets.sum()
+
+
+class NumbersBesideBooleans(nn.Module):
+    """What has another type beside a number, which leaves its value as it is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        positive = x > 0
+        ones, zeros = (positive * 1).fill_(3), (positive + 0).add_(3)
+        halves = (positive / 1).mul_(0.5)
+        return (ones * x).sum() + zeros.sum() + halves.sum() + (1 - (positive * 1)).sum()
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda module: torch.jit.trace(module, torch.full((3,), 0.7))])
+@pytest.mark.parametrize("network", [CountsInIntegers, NumbersBesideBooleans])
+def test_types_of_results_are_those_of_eager(make: Any, network: Callable[[], nn.Module]) -> None:
+    x = torch.tensor([0.7, 0.7, 0.7])
+    lowered = aten_recompute.lower(make(network()), "none")
+    for _ in range(2):
+        assert torch.equal(lowered(x), network()(x))
+
+
+class SparseProduct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, index: Tensor) -> Tensor:
+        matrix = torch.sparse_coo_tensor(index, torch.ones(3), [3, 3])
+        y = self.linear(torch.mm(matrix, x))
+        for _ in range(int(index.max())):
+            y = y + 1
+        return y
+
+
+def test_a_sparse_tensor_under_a_budget_in_bytes() -> None:
+    eager = SparseProduct()
+    lowered = lowered_copy(eager, "budget", memory_budget="200MiB")
+    x, index = torch.randn(3, 4), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    for _ in range(2):
+        assert torch.equal(lowered(x, index), eager(x, index))
