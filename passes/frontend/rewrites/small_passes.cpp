@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -108,27 +107,30 @@ class HiddenNumbers {
       static const std::unordered_set<c10::Symbol> kinds{aten::add, aten::sub, aten::mul,
                                                          aten::div};
       if (kinds.count(node->kind()) == 0 || !contains_tensor(*node->input(0)->type()) ||
-          contains_tensor(*node->input(1)->type()) ||
-          node->input(1)->node()->kind() != c10::prim::Constant)
+          contains_tensor(*node->input(1)->type()))
         return;
-      auto& hidden = hidden_[node->input(1)];
-      if (hidden == nullptr)
-        hidden = graph.addInput()->setType(node->input(1)->type());
-      node->replaceInput(1, hidden);
+      const auto number = torch::jit::toIValue(node->input(1));
+      if (!number)
+        return;
+      numbers_.push_back(*number);
+      node->replaceInput(1, graph.addInput()->setType(node->input(1)->type()));
     });
   }
+  // LibTorch's pass may have removed the constants, which nothing has read.
   ~HiddenNumbers() {
-    for (const auto& [number, hidden] : hidden_)
-      hidden->replaceAllUsesWith(number);
-    for (size_t i = 0; i < hidden_.size(); ++i)
-      graph_.eraseInput(graph_.inputs().size() - 1);
+    const torch::jit::WithInsertPoint guard(*graph_.nodes().begin());
+    for (; !numbers_.empty(); numbers_.pop_back()) {
+      const auto last = graph_.inputs().size() - 1;
+      graph_.inputs()[last]->replaceAllUsesWith(graph_.insertConstant(numbers_.back()));
+      graph_.eraseInput(last);
+    }
   }
   HiddenNumbers(const HiddenNumbers&) = delete;
   HiddenNumbers& operator=(const HiddenNumbers&) = delete;
 
  private:
   Graph& graph_;
-  std::unordered_map<Value*, Value*> hidden_;
+  std::vector<c10::IValue> numbers_;  // each of the inputs that were added, in their order
 };
 
 std::vector<Value*> tensor_constants(Block* block) {
