@@ -194,6 +194,16 @@ class PathRecorder {
     run(block);
     for (size_t i = 0; i < node->outputs().size(); ++i)
       values_.set(node->output(i), values_.get(block->outputs()[i]));
+    forget_outputs(block);
+  }
+
+  // To be called when the outputs of a block have been handed on, so that no value of the block
+  // keeps memory. They may be values from outside of it.
+  void forget_outputs(Block* block) {
+    for (auto* output : block->outputs()) {
+      if (output->node()->owningBlock() == block)
+        values_.forget(output);
+    }
   }
 
   bool is_kept_branch(Node* node) {
@@ -249,11 +259,12 @@ class PathRecorder {
     for (; goes_on && done < count.value.toInt(); ++done) {
       values_.set(body->inputs()[0], constant_item(done, c10::IntType::get()));
       for (size_t i = 0; i < carried.size(); ++i)
-        values_.set(body->inputs()[i + 1], carried[i]);
+        values_.set(body->inputs()[i + 1], std::move(carried[i]));
       run(body);
       goes_on = decide(node, body->outputs()[0]);
       for (size_t i = 0; i < carried.size(); ++i)
         carried[i] = values_.get(body->outputs()[i + 1]);
+      forget_outputs(body);
     }
     auto* last_of_loop = builder_.last_node();
     builder_.set_origin(node);
@@ -295,6 +306,7 @@ class PathRecorder {
       values_.set(callee->inputs()[i], values_.get(node->input(i)));
     run(callee->block());
     values_.set(node->output(), values_.get(callee->outputs()[0]));
+    forget_outputs(callee->block());
   }
 
   // ---- attributes ----
