@@ -39,8 +39,8 @@ bool is_on_meta(const Stack& operands) {
   return has_tensor && all_meta;
 }
 
-// The two run a node without memory, in place of its operands on the stack. They return false where
-// that is not possible; the stack is spoiled then.
+// Runs a node without memory, in place of its operands on the stack. Returns false where that is
+// not possible; the stack is spoiled then.
 bool run_on_meta(Node* node, Stack& stack) {
   try {
     const MetaMode mode;
@@ -49,13 +49,6 @@ bool run_on_meta(Node* node, Stack& stack) {
   } catch (const std::exception&) {
     return false;
   }
-}
-
-bool run_shape_function(Node* node, Stack& stack) {
-  if (!is_on_meta(stack))
-    return false;
-  const auto shapes = shape_function(node);
-  return shapes != nullptr && shapes(stack);
 }
 
 // Runs a node on elements. Returns its results; nullopt if it raises an exception.
@@ -74,6 +67,13 @@ bool asks_for_device(const Node* node) {
 }
 
 }  // namespace
+
+bool run_shape_function(Node* node, Stack& stack) {
+  if (!is_on_meta(stack))
+    return false;
+  const auto shapes = shape_function(node);
+  return shapes != nullptr && shapes(stack);
+}
 
 c10::IValue MetaRun::of(const c10::IValue& given) {
   try {

@@ -16,6 +16,11 @@ struct Node;
 
 namespace aten_recompute {
 
+// Puts what a node's shape function returns in place of the node's operands on the stack. For some
+// operators, LibTorch has kernels for the meta device in Python alone. Returns false where there is
+// no such function, not all tensors are on the meta device, or the function refuses them.
+bool run_shape_function(torch::jit::Node* node, torch::jit::Stack& stack);
+
 // The forward of a call may need more memory than a budget allows. Its path is recorded without
 // that memory then: all tensors that the method gets or makes are on the meta device.
 class MetaRun {

@@ -74,10 +74,13 @@ std::vector<IValue> PathOperators::execute(Node* node, const std::vector<Item>& 
     meta_run_->run(node, stack);
     return {stack.begin(), stack.end()};
   }
+  const auto given = stack;  // on the meta device, where a step is estimated
   try {
     node->getOperation()(stack);
   } catch (const std::exception&) {
-    throw CallRaises(" in " + qualified_operator_name(node));
+    stack = given;
+    if (!run_shape_function(node, stack))
+      throw CallRaises(" in " + qualified_operator_name(node));
   }
   return {stack.begin(), stack.end()};
 }
