@@ -1,4 +1,5 @@
 // Gradients of operators on shapes and lists that ATen does not have as operators.
+#include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/util/strides.h>
