@@ -73,7 +73,7 @@ bool has_complex_constant(Block* block) {
 }
 
 // Puts an alias between each target of a gradient and its readers. LibTorch's pass replaces t(t(x))
-// and x + 0 by x, which other operators may read as well: its gradient is another one.
+// by x, which other operators may read as well: its gradient is another one.
 void keep_targets_apart(Graph& graph) {
   std::vector<Value*> targets;
   for (auto* node : graph.nodes()) {
@@ -85,9 +85,7 @@ void keep_targets_apart(Graph& graph) {
     targets.insert(targets.end(), operands.begin(), operands.end());
   }
   for (auto* target : targets) {
-    static const std::unordered_set<c10::Symbol> may_be_replaced{aten::t, aten::add, aten::sub,
-                                                                 aten::mul, aten::div};
-    if (may_be_replaced.count(target->node()->kind()) == 0)
+    if (target->node()->kind() != aten::t)
       continue;
     auto* alias = graph.create(aten::alias, {target});
     alias->insertAfter(target->node());
