@@ -20,10 +20,24 @@ std::string compose_cosine_similarity(const torch::jit::Node* node) {
     return ((a / norm_a) * unit_b).sum([dim]))";
 }
 
+// Returns TorchScript for the gradients of both operands of cdist.
+std::string cdist_gradients(bool is_of_itself) {
+  return std::string("recompute.cdist_backward(grad, x1, x2, p, compute_mode, result, needs_x1, ") +
+         "needs_x2, " + (is_of_itself ? "True)" : "False)");
+}
+
 }  // namespace
 
 std::vector<Rule> distance_rules() {
   return {
+      {.op = "aten::cdist",
+       .gradients = {{.inputs = "x1, x2",
+                      .body = cdist_gradients(false),
+                      .of_square = cdist_gradients(true)}}},
+      {.op = "aten_recompute::cdist_backward",
+       .gradients = {{"gradient, x1, x2, distances",
+                      "recompute.cdist_double_backward(grad, grad1, gradient, x1, x2, p, "
+                      "compute_mode, distances, has_first, has_second)"}}},
       {.op = "aten::cosine_similarity", .compose = &compose_cosine_similarity},
       {.op = "aten_recompute::at_least", .gradients = {{"self", "grad"}}},
       {.op = "aten::pairwise_distance", .forward = R"(

@@ -12,24 +12,35 @@
 
 namespace aten_recompute {
 
-// Returns the gradients of the inputs of `function`, given `grad`, the gradient of its result.
+// Returns the gradients of the inputs of `function`, given `grads`, the gradients of its results.
 // `function` runs again under autograd, because a formula would not add gradients in the order of
 // eager's engine. Where autograd records, the gradients have a graph themselves. A gradient is
-// undefined where the result does not depend on the input.
+// undefined where no result depends on the input.
 inline std::vector<at::Tensor> gradients_by_autograd(
-    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& function,
-    std::vector<at::Tensor> inputs, const at::Tensor& grad) {
+    const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& function,
+    std::vector<at::Tensor> inputs, const std::vector<at::Tensor>& grads) {
   const bool records_graph = at::GradMode::is_enabled();
   const OrdinaryAutograd guard;
   for (auto& input : inputs)
     input = beginning_of_graph(input, records_graph);
-  std::vector<at::Tensor> results{function(inputs)};
+  auto results = function(inputs);
   if (!results[0].requires_grad())
     return std::vector<at::Tensor>(inputs.size());
-  auto gradients = gradients_of(std::move(results), inputs, {grad}, records_graph);
+  auto gradients = gradients_of(std::move(results), inputs, grads, records_graph);
   for (auto& gradient : gradients)
     gradient = with_memory(gradient);
   return gradients;
+}
+
+// The same for a function with one result.
+inline std::vector<at::Tensor> gradients_by_autograd(
+    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& function,
+    std::vector<at::Tensor> inputs, const at::Tensor& grad) {
+  return gradients_by_autograd(
+      [&](const std::vector<at::Tensor>& operands) {
+        return std::vector<at::Tensor>{function(operands)};
+      },
+      std::move(inputs), std::vector<at::Tensor>{grad});
 }
 
 }  // namespace aten_recompute

@@ -138,6 +138,7 @@ void register_rule_operators() {
   register_attention_operators();
   register_recurrent_operators();
   register_spectral_operators();
+  register_distance_operators();
   register_bits_operators();
   register_user_rule_operators();
 }

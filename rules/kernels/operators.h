@@ -29,6 +29,7 @@ void register_pooling_operators();
 void register_attention_operators();
 void register_recurrent_operators();
 void register_spectral_operators();
+void register_distance_operators();
 void register_bits_operators();
 void register_user_rule_operators();  // rules/user_rules.cpp
 

@@ -357,3 +357,34 @@ def test_what_a_path_has_used_is_released_while_it_is_recorded(tracker: Tracker)
 
     # The input of a hop may be held until the hop is over, and a sum until the next one.
     assert peak_of(lowered) <= peak_of(eager) + 2 * 1000 * 32 * 4
+
+
+class FarthestAndNearest(nn.Module):
+    """A loss on distances between all rows, of which there are more than weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = nn.functional.normalize(self.embed(x), dim=1)
+        distances = torch.cdist(rows, rows)
+        return (distances.max(1)[0] - distances.min(1)[0]).mean()
+
+
+@pytest.mark.parametrize(("rows", "share", "exact"), [(256, 0.8, True), (1024, 0.6, False)])
+def test_first_steps_keep_the_budget_with_distances(rows: int, share: float, exact: bool, tracker: Tracker) -> None:
+    eager = FarthestAndNearest()
+    x = torch.randn(rows, 64)
+
+    def peak_of(module: nn.Module) -> int:
+        module.zero_grad(set_to_none=True)
+        with tracker.measure_peak() as peak:
+            module(x).backward()
+        return peak.bytes
+
+    budget = int(share * max(peak_of(eager), peak_of(eager)))
+    lowered = aten_recompute.lower(
+        torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget=f"{budget}B", exact=exact
+    )
+    assert max(peak_of(lowered) for _ in range(3)) <= budget

@@ -532,3 +532,19 @@ case("cosine_similarity promotes", "F.cosine_similarity(x, y)", x=g(3, 4), y=flo
 case("pairwise_distance", "F.pairwise_distance(x, y), F.pairwise_distance(x, y, 1.0)", x=g(3, 4), y=g(3, 4))
 case("pairwise_distance broadcast", "F.pairwise_distance(x, y, 3.0, keepdim=True)", x=g(3, 4), y=g(4))
 case("pairwise_distance inf", "F.pairwise_distance(x, y, float('inf'), 0.0)", x=g(2, 3, 4), y=n(3, 4))
+case("cdist", "torch.cdist(x, y), torch.cdist(x, y, 1.0), torch.cdist(y, x, 3.0)", x=g(5, 4), y=g(3, 4))
+case("cdist inf", "torch.cdist(x, y, float('inf')), torch.cdist(y, x, 0.0).sum() + y.sum()", x=g(5, 4), y=g(3, 4))
+case("cdist by product", "torch.cdist(x, y), torch.cdist(y, x)", x=g(30, 4), y=g(3, 4))
+case(
+    "cdist modes",
+    "torch.cdist(x, y, compute_mode='use_mm_for_euclid_dist'), "
+    "torch.cdist(y, x, compute_mode='donot_use_mm_for_euclid_dist')",
+    x=g(2, 30, 4),
+    y=g(2, 3, 4),
+)
+case("cdist broadcast", "torch.cdist(x, y), torch.cdist(y, x)", x=g(3, 1, 30, 4), y=g(2, 5, 4))
+case("cdist one batch", "torch.cdist(x, y)", x=g(1, 30, 4), y=g(5, 4))
+case("cdist strided", "torch.cdist(x, y)", x=strided(30, 4), y=transposed(3, 4))
+case("cdist frozen", "torch.cdist(x, y), torch.cdist(y, x, 1.0)", x=g(30, 4), y=frozen(g(3, 4)))
+case("cdist itself", "torch.cdist(x, x), torch.cdist(y, y)", x=g(30, 4), y=g(2, 30, 4))
+case("cdist empty", "torch.cdist(x, y), torch.cdist(y, x)", x=g(0, 4), y=g(3, 4))
