@@ -156,7 +156,7 @@ class Einsum {
         values.push_front(product);
     }
     drop_summed(values[0]);
-    return work_.gradients(grad, operands_.size());
+    return std::move(work_).gradients(grad, operands_.size());
   }
 
  private:
@@ -404,7 +404,7 @@ std::tuple<Tensor, Tensor> tensordot_backward(Tensor grad, Tensor self, Tensor o
     right = work.reshape(right, {num_summed, num_right});
     work.reshape(work.mm(left, right), sizes);
   }
-  auto gradients = work.gradients(grad, 2);
+  auto gradients = std::move(work).gradients(grad, 2);
   return {gradients[0], gradients[1]};
 }
 

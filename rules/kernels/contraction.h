@@ -85,55 +85,60 @@ class Contraction {
 
   Value mul(Value left, Value right) {
     const auto sizes = at::infer_size(values_[left].sizes(), values_[right].sizes());
+    const ProductGradient gradient = [](const at::Tensor& g, const at::Tensor& other,
+                                        const Layout& operand) {
+      return gradient_for(g * other.conj(), operand);
+    };
     return product(
         left, right, sizes, [](const at::Tensor& a, const at::Tensor& b) { return at::mul(a, b); },
-        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor& b) {
-          return gradient_for(g * b.conj(), a);
-        },
-        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor& b) {
-          return gradient_for(g * a.conj(), b);
-        });
+        gradient, gradient);
   }
 
   Value bmm(Value left, Value right) {
     return product(
         left, right, {size(left, 0), size(left, 1), size(right, 2)},
         [](const at::Tensor& a, const at::Tensor& b) { return at::bmm(a, b); },
-        [](const at::Tensor& g, const at::Tensor&, const at::Tensor& b) {
+        [](const at::Tensor& g, const at::Tensor& b, const Layout&) {
           return g.bmm(b.transpose(1, 2).conj());
         },
-        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor&) {
+        [](const at::Tensor& g, const at::Tensor& a, const Layout&) {
           return a.transpose(1, 2).conj().bmm(g);
         });
   }
 
   Value dot(Value left, Value right) {
+    const ProductGradient gradient = [](const at::Tensor& g, const at::Tensor& other,
+                                        const Layout&) { return g * other.conj(); };
     return product(
         left, right, {}, [](const at::Tensor& a, const at::Tensor& b) { return at::dot(a, b); },
-        [](const at::Tensor& g, const at::Tensor&, const at::Tensor& b) { return g * b.conj(); },
-        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor&) { return g * a.conj(); });
+        gradient, gradient);
   }
 
   Value mm(Value left, Value right) {
     return product(
         left, right, {size(left, 0), size(right, 1)},
         [](const at::Tensor& a, const at::Tensor& b) { return at::mm(a, b); },
-        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor& b) {
-          return mm_grad_self(g, b, a.sizes().vec(), a.strides().vec(), 1);
+        [](const at::Tensor& g, const at::Tensor& b, const Layout& a) {
+          return mm_grad_self(g, b, a.sizes, a.strides, 1);
         },
-        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor& b) {
-          return mm_grad_mat2(g, a, b.sizes().vec(), b.strides().vec(), 1);
+        [](const at::Tensor& g, const at::Tensor& a, const Layout& b) {
+          return mm_grad_mat2(g, a, b.sizes, b.strides, 1);
         });
   }
 
   // Returns the gradients of the operands, which were added first, given that of the last value. An
-  // operand that needs none gets zeros without memory.
-  std::vector<at::Tensor> gradients(const at::Tensor& of_result, size_t num_operands) const {
+  // operand that needs none gets zeros without memory. Each copy of an operand is released with the
+  // last gradient that reads it.
+  std::vector<at::Tensor> gradients(const at::Tensor& of_result, size_t num_operands) && {
     std::vector<at::Tensor> gradients(values_.size());
     gradients.back() = of_result;
-    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-      if (needed_[step->from])
-        gradients[step->from] = step->gradient(gradients[step->to]);
+    values_.resize(num_operands);
+    for (; !steps_.empty(); steps_.pop_back()) {
+      const auto& step = steps_.back();
+      if (needed_[step.from])
+        gradients[step.from] = step.gradient(gradients[step.to]);
+      if (step.is_last_of_result)
+        gradients[step.to].reset();
     }
     gradients.resize(num_operands);
     for (size_t i = 0; i < num_operands; ++i) {
@@ -146,21 +151,30 @@ class Contraction {
  private:
   using Gradient = std::function<at::Tensor(const at::Tensor&)>;
 
+  // What the gradient of an operand reads of it.
+  struct Layout {
+    Dims sizes, strides;
+    at::ScalarType type;
+  };
+
   // The engine sums a gradient over broadcast dimensions and gives it the type of the operand.
-  static at::Tensor gradient_for(at::Tensor gradient, const at::Tensor& operand) {
-    if (gradient.is_complex() && !operand.is_complex())
+  static at::Tensor gradient_for(at::Tensor gradient, const Layout& operand) {
+    if (gradient.is_complex() && !at::isComplexType(operand.type))
       gradient = at::real(gradient);
-    if (gradient.sizes() != operand.sizes())
-      gradient = at::sum_to(std::move(gradient), operand.sizes());
-    return gradient.to(operand.scalar_type());
+    if (gradient.sizes() != operand.sizes)
+      gradient = at::sum_to(std::move(gradient), operand.sizes);
+    return gradient.to(operand.type);
   }
 
   using Product = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
-  using ProductGradient = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&);
+  // The gradient of one operand, given that of the product and the other operand.
+  using ProductGradient = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const Layout&);
 
+  // Steps back are taken from the last one to the first one.
   struct Step {
     Value from, to;
     Gradient gradient;
+    bool is_last_of_result = true;  // no step after this one reads the gradient of `to`
   };
 
   Value add(at::Tensor tensor, bool needed) {
@@ -186,9 +200,22 @@ class Contraction {
     const bool is_last = --products_left_ == 0;
     const auto to =
         add(is_last ? without_elements(sizes, a) : compute(a, b), needed_[left] || needed_[right]);
-    steps_.push_back({left, to, [=](const at::Tensor& g) { return of_left(g, a, b); }});
-    steps_.push_back({right, to, [=](const at::Tensor& g) { return of_right(g, a, b); }});
+    Step of_a{left, to,
+              [=, like = layout_of(a)](const at::Tensor& g) { return of_left(g, b, like); }};
+    Step of_b{right, to,
+              [=, like = layout_of(b)](const at::Tensor& g) { return of_right(g, a, like); }};
+    // The smaller gradient is computed first, so that what only it reads is gone by the time when
+    // the larger one is there.
+    auto& first = a.numel() < b.numel() ? of_a : of_b;
+    auto& second = a.numel() < b.numel() ? of_b : of_a;
+    first.is_last_of_result = false;
+    steps_.push_back(std::move(second));
+    steps_.push_back(std::move(first));
     return to;
+  }
+
+  static Layout layout_of(const at::Tensor& tensor) {
+    return {tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()};
   }
 
   static at::Tensor without_elements(const Dims& sizes, const at::Tensor& like) {
