@@ -96,7 +96,7 @@ Profile run_profile(const JointGraph& joint, const RegionInput& input) {
   Profile costs;
   run_pass(Pass::kProfile, [&] {
     costs = profile(joint, input.inputs, input.options.cost_model, input.seen.profile,
-                    input.described, input.most_profiled_bytes);
+                    input.described, input.profile_limit);
   });
   return costs;
 }
@@ -145,7 +145,7 @@ void finish_region(JointGraph& joint, PlannedGraph planned, RegionGraphs& graphs
 }
 
 // Compiles the region in this layout. `is_measured` becomes false where the profile did not run an
-// operator because it needs more than RegionInput::most_profiled_bytes. A budget out of reach is an
+// operator because it needs more than RegionInput::profile_limit. A budget out of reach is an
 // error then, whatever the options say, because the smallest peak has to be measured.
 RegionGraphs compile_with_profile(const RegionLayout& layout, const std::shared_ptr<Graph>& forward,
                                   const RegionInput& input, bool& is_measured) {
@@ -183,7 +183,7 @@ RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr
   // An operator that needs more than the budget would exceed it in the profile already. In a step
   // under the budget it may overwrite an operand.
   auto limited = input;
-  limited.most_profiled_bytes = bytes_for_profile(input);
+  limited.profile_limit.most_bytes = bytes_for_profile(input);
   try {
     auto graphs = compile_with_profile(layout, forward, limited, is_measured);
     if (is_measured || !graphs.plan ||

@@ -23,25 +23,62 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
+// Returns per register of the forward: whether it has no tensors, and no elements of tensors decide
+// what it has. Such numbers follow from sizes and types, which a profile knows without a run.
+std::vector<bool> numbers_without_data(const JointProgram& program) {
+  std::vector<bool> result(program.program.num_registers(), false);
+  std::unordered_set<const torch::jit::Value*> of_data;
+  for (size_t i = 0; i < program.num_before_loss; ++i) {
+    const auto* node = program.nodes[i];
+    const bool reads_elements = !has_fact(node, Fact::kKnownFromMetadata) &&
+                                !has_fact(node, Fact::kKnownFromRealTensor);
+    const auto operands = node->inputs();
+    const bool has_data =
+        !node->blocks().empty() ||
+        std::any_of(operands.begin(), operands.end(), [&](const auto* operand) {
+          return contains_tensor(*operand->type()) ? reads_elements : of_data.count(operand) != 0;
+        });
+    const auto& registers = program.program.instructions()[i].outputs;
+    for (size_t k = 0; k < registers.size(); ++k) {
+      const auto* output = node->output(k);
+      if (contains_tensor(*output->type()))
+        continue;
+      if (has_data)
+        of_data.insert(output);
+      else if (registers[k] >= 0)
+        result[registers[k]] = true;
+    }
+  }
+  return result;
+}
+
 // Returns which instructions decide sizes by data, those whose results they need, and before them
-// those that draw random numbers or check that the call is on the path of the forward.
-std::vector<bool> needed_for_data(const JointProgram& program) {
+// those that check that the call is on the path of the forward or, where one of these draws random
+// numbers, those that draw others. What is in the registers `known` need not be computed or
+// checked.
+std::vector<bool> needed_for_data(const JointProgram& program, const std::vector<bool>& known) {
   std::vector<bool> is_needed(program.num_before_loss, false);
   std::vector<bool> is_read(program.program.num_registers(), false);
   bool has_data = false;
+  bool has_random_numbers = false;
   for (size_t i = program.num_before_loss; i-- > 0;) {
     const auto& instruction = program.program.instructions()[i];
     const auto* node = program.nodes[i];
     const bool decides = program.is_of_program(i) && has_sizes_of_data(node);
     has_data = has_data || decides;
-    const bool comes_first = draws_random_numbers(node) || node->kind() == symbols::kCheckPath;
-    is_needed[i] = decides || (has_data && comes_first) ||
+    const auto is_known = [&](const Program::Operand& operand) {
+      return operand.is_constant || known[operand.index];
+    };
+    const bool draws = draws_random_numbers(node);
+    const bool checks = node->kind() == symbols::kCheckPath && !is_known(instruction.operands[0]);
+    is_needed[i] = decides || (has_data && checks) || (has_random_numbers && draws) ||
                    std::any_of(instruction.outputs.begin(), instruction.outputs.end(),
                                [&](int32_t output) { return output >= 0 && is_read[output]; });
     if (!is_needed[i])
       continue;
+    has_random_numbers = has_random_numbers || draws;
     for (const auto& operand : instruction.operands) {
-      if (!operand.is_constant)
+      if (!is_known(operand))
         is_read[operand.index] = true;
     }
   }
@@ -138,13 +175,23 @@ void note(NodeClass& node_class, Result& result, DataSizes& sizes, const DataSiz
 }  // namespace
 
 ObservedForward::ObservedForward(const JointProgram& program, const std::vector<IValue>& inputs,
-                                 NodeClasses& classes)
+                                 const Program::Registers& profiled, NodeClasses& classes)
     : program_(program),
       inputs_(inputs),
+      profiled_(profiled),
       classes_(classes),
       first_states_(inputs),
       random_states_(first_states_),
-      is_needed_(needed_for_data(program)) {}
+      is_profiled_(numbers_without_data(program)),
+      is_needed_(needed_for_data(program, is_profiled_)) {}
+
+void ObservedForward::compute_numbers() {
+  if (std::find(is_profiled_.begin(), is_profiled_.end(), true) == is_profiled_.end())
+    return;
+  is_profiled_.assign(is_profiled_.size(), false);
+  start_again();
+  is_needed_ = needed_for_data(program_, is_profiled_);
+}
 
 const NodeClass& ObservedForward::at(size_t instruction) {
   run_up_to(instruction);
@@ -204,6 +251,10 @@ void ObservedForward::run(size_t end) {
     if (!is_needed_[i] || node->kind() == c10::aten::warn) {
       observed_.emplace_back();
       continue;
+    }
+    for (const auto& operand : instruction.operands) {
+      if (!operand.is_constant && is_profiled_[operand.index])
+        registers_[operand.index] = profiled_[operand.index];
     }
     auto operands = program_.operands(i, registers_);
     if (instruction.mutates || updates_hidden_state(node)) {

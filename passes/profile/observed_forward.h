@@ -16,15 +16,21 @@ namespace aten_recompute {
 
 // A forward without a plan may need more memory than a budget allows. So only those instructions
 // run that decide sizes by data, what these read, and checks of the path before them; and they run
-// as far as the forward is asked about. If it is asked about another one, all of them run, from the
-// start. It starts from the random state of the time at which this was constructed, works on copies
-// of what it writes to, and releases each value after its last read. What later instructions read
-// is held until then, or until it is released.
+// as far as the forward is asked about. Numbers that follow from sizes are those of the profile, so
+// that what has these sizes need not run. If it is asked about another instruction, all of them
+// run, from the start. It starts from the random state of the time at which this was constructed,
+// works on copies of what it writes to, and releases each value after its last read. What later
+// instructions read is held until then, or until it is released.
 class ObservedForward {
  public:
-  // All references must outlive this.
+  // All references must outlive this. `profiled`: the registers of the profile, which has come as
+  // far as the forward is asked about.
   ObservedForward(const JointProgram& program, const std::vector<c10::IValue>& inputs,
-                  NodeClasses& classes);
+                  const Program::Registers& profiled, NodeClasses& classes);
+
+  // Has the forward compute all numbers itself, from its start on: from now on, the profile has
+  // sizes of other calls.
+  void compute_numbers();
 
   // Returns what an instruction of the forward cost and returned. Throws NotProfiled where the
   // forward raises.
@@ -49,10 +55,12 @@ class ObservedForward {
 
   const JointProgram& program_;
   const std::vector<c10::IValue>& inputs_;
+  const Program::Registers& profiled_;
   NodeClasses& classes_;
   const RandomStates first_states_;
   RandomStates random_states_;  // when the last instruction had run
   std::vector<c10::IValue> registers_;
+  std::vector<bool> is_profiled_;     // per register: whether it is taken from the profile
   std::vector<bool> is_needed_;       // per instruction: whether it runs
   std::vector<size_t> last_readers_;  // per register
   int64_t held_bytes_ = 0;

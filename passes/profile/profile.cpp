@@ -134,17 +134,18 @@ int64_t bytes_besides_callers(const std::vector<IValue>& operands, DescribedStor
 // Where the cost and the results of an instruction come from.
 class CostSource {
  public:
-  CostSource(const JointProgram& program, const std::vector<IValue>& inputs, CostModel cost_model,
-             bool has_little_memory, const DataSizes& seen_sizes,
-             std::optional<at::Device> described, int64_t most_bytes, DescribedStorages& storages)
+  CostSource(const JointProgram& program, const std::vector<IValue>& inputs,
+             const Program::Registers& registers, CostModel cost_model, bool has_little_memory,
+             const DataSizes& seen_sizes, std::optional<at::Device> described, ProfileLimit limit,
+             DescribedStorages& storages)
       : program_(program),
         has_little_memory_(has_little_memory),
-        most_bytes_(most_bytes),
+        limit_(limit),
         seen_sizes_(seen_sizes),
         is_described_(described.has_value()),
         storages_(storages),
         classes_(program, inputs, cost_model, storages, described),
-        forward_(program, inputs, classes_),
+        forward_(program, inputs, registers, classes_),
         masks_(program, storages, forward_) {}
 
   // Takes the first of these that works: a run on zeros, with masks that select as many elements as
@@ -184,7 +185,7 @@ class CostSource {
         ++num_too_large_;
         return classes_.run_as(*too_large, index, operands);
       }
-      return classes_.run(
+      return run_on_zeros(
           index, is_branch(program_.nodes[index]) ? with_larger_block(index, operands) : operands);
     } catch (const ScratchMemory::LimitReached&) {
       throw;
@@ -207,7 +208,7 @@ class CostSource {
 
   // What the forward shows of an operator when it runs on the inputs.
   const NodeClass& observe(size_t index) {
-    if (most_bytes_ != std::numeric_limits<int64_t>::max())
+    if (limit_.is_set())
       classes_.release_memory();  // the values of the forward need memory, too
     return forward_.at(index);
   }
@@ -216,7 +217,12 @@ class CostSource {
   NodeClasses::Outcome decided_by_data(size_t index, const std::vector<IValue>& operands) {
     auto node_class = observe(index);
     const auto first = data_sizes_.size();
+    DataSizes of_call;
+    note_data_sizes(node_class, of_call, /*seen=*/{});
     note_data_sizes(node_class, data_sizes_, seen_sizes_);
+    if (!std::equal(of_call.begin(), of_call.end(),
+                    data_sizes_.begin() + static_cast<std::ptrdiff_t>(first)))
+      forward_.compute_numbers();
     if (data_sizes_.size() > first)
       program_.nodes[index]->i_(symbols::kDataSizes, static_cast<int64_t>(first));
     return classes_.run_as(node_class, index, operands);
@@ -265,23 +271,61 @@ class CostSource {
   // Returns the estimate of an operator that needs more memory than it may have.
   std::optional<NodeClass> estimate_if_too_large(size_t index,
                                                  const std::vector<IValue>& operands) {
-    if (most_bytes_ == std::numeric_limits<int64_t>::max() || classes_.has(index, operands))
+    if (!limit_.is_set() || classes_.has(index, operands))
       return std::nullopt;
     try {
       auto estimated = classes_.estimate(index, operands);
-      auto bytes = bytes_besides_callers(operands, storages_) + estimated.cost.workspace_bytes +
-                   forward_.held_bytes();
-      for (const auto own : estimated.own_bytes)
-        bytes += own;
-      if (bytes > most_bytes_)
+      const auto bytes = bytes_needed(estimated, operands) + forward_.held_bytes();
+      if (bytes > limit_.most_bytes)
         return estimated;
       // What is kept of an earlier operator stays while this one runs.
-      if (bytes > most_bytes_ / 2 || classes_.kept_bytes() + bytes > most_bytes_)
+      if (bytes > limit_.most_bytes / 2 || classes_.kept_bytes() + bytes > limit_.most_bytes)
         classes_.release_memory();
     } catch (const std::exception& error) {
       GRAPH_DEBUG("not estimated: ", *program_.nodes[index], error.what());
     }
     return std::nullopt;
+  }
+
+  // Returns the bytes of operands, results and workspace, without what is the caller's.
+  int64_t bytes_needed(const NodeClass& estimated, const std::vector<IValue>& operands) {
+    auto bytes = bytes_besides_callers(operands, storages_) + estimated.cost.workspace_bytes;
+    for (const auto own : estimated.own_bytes)
+      bytes += own;
+    return bytes;
+  }
+
+  // Runs an operator on zeros. Where the limit stops it, it is estimated with a workspace that
+  // exceeds the limit. Where that fails, it runs without a limit; but slices are only tried, and
+  // LimitReached is thrown.
+  NodeClasses::Outcome run_on_zeros(size_t index, const std::vector<IValue>& operands) {
+    if (!limit_.stops_operators || classes_.has(index, operands))
+      return classes_.run(index, operands);
+    for (const bool has_all_memory : {classes_.kept_bytes() == 0, true}) {
+      const ScratchMemory::Limit limit(limit_.most_bytes);
+      try {
+        return classes_.run(index, operands);
+      } catch (const ScratchMemory::LimitReached&) {
+        if (!limit.is_binding())
+          throw;
+        classes_.release_memory();
+        if (has_all_memory)
+          break;
+      }
+    }
+    std::optional<NodeClass> estimated;
+    try {
+      estimated = classes_.estimate(index, operands);
+    } catch (const std::exception& error) {
+      GRAPH_DEBUG("not estimated: ", *program_.nodes[index], error.what());
+      if (program_.nodes[index]->kind() == symbols::kSliced)
+        throw ScratchMemory::LimitReached();
+      return classes_.run(index, operands);
+    }
+    const auto missing = limit_.most_bytes + 1 - bytes_needed(*estimated, operands);
+    estimated->cost.workspace_bytes += std::max<int64_t>(0, missing);
+    ++num_too_large_;
+    return classes_.run_as(*estimated, index, operands);
   }
 
   // For an operator that has no memory to run in now. The step itself may have it: there the
@@ -310,7 +354,7 @@ class CostSource {
 
   const JointProgram& program_;
   const bool has_little_memory_;
-  const int64_t most_bytes_;
+  const ProfileLimit limit_;
   const DataSizes& seen_sizes_;
   const bool is_described_;
   DescribedStorages& storages_;
@@ -324,15 +368,14 @@ class CostSource {
 // Walks the joint graph and writes down what it comes across.
 class Profiler {
  public:
-  Profiler(const JointGraph& joint, const JointProgram& program,
+  Profiler(const JointGraph& joint, const JointProgram& program, Program::Registers& registers,
            std::optional<at::Device> described, DescribedStorages& storages, CostSource& costs)
       : joint_(joint),
         program_(program),
         described_(described),
         storages_(storages),
-        costs_(costs) {
-    registers_.resize(program.program.num_registers());
-  }
+        costs_(costs),
+        registers_(registers) {}
 
   void describe_inputs(const std::vector<IValue>& inputs) {
     for (size_t i = 0; i < joint_.num_inputs; ++i) {
@@ -438,7 +481,7 @@ class Profiler {
   CostSource& costs_;
 
   Profile profile_;
-  Program::Registers registers_;
+  Program::Registers& registers_;
   std::unordered_map<Value*, IValue> value_of_;
 };
 
@@ -470,15 +513,16 @@ class Profiler {
 Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& inputs,
                             CostModel cost_model, bool has_little_memory,
                             const ProfileAssumptions& seen, std::optional<at::Device> described,
-                            int64_t most_bytes) {
+                            ProfileLimit limit) {
   const auto program = make_joint_program(joint);
   const auto start = Clock::now();
   const RestoreGenerators restore(inputs);
   const WithoutAutograd guard;
   DescribedStorages storages;
-  CostSource costs(program, inputs, effective(cost_model, inputs), has_little_memory,
-                   seen.data_sizes, described, most_bytes, storages);
-  Profiler profiler(joint, program, described, storages, costs);
+  Program::Registers registers(program.program.num_registers());
+  CostSource costs(program, inputs, registers, effective(cost_model, inputs), has_little_memory,
+                   seen.data_sizes, described, limit, storages);
+  Profiler profiler(joint, program, registers, described, storages, costs);
   profiler.describe_inputs(inputs);
   Progress progress("profile");
   const auto run = [&](size_t first, size_t end) {
@@ -511,13 +555,13 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
 
 Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model,
                 const ProfileAssumptions& seen, std::optional<at::Device> described,
-                int64_t most_bytes) {
+                ProfileLimit limit) {
   auto known = seen;
   bool has_little_memory = false;
   while (true) {
     try {
       auto costs = profile_joint_graph(joint, inputs, cost_model, has_little_memory, known,
-                                       described, most_bytes);
+                                       described, limit);
       if (has_little_memory) {
         log_warning(
             LogTopic::kProfile,

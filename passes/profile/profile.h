@@ -33,8 +33,7 @@ namespace aten_recompute {
 // runs but shape functions (rules/shapes.h) and operators on meta tensors. Costs are those of the
 // FLOP model. Throws NotProfiled with inputs_are_to_blame() where that is not possible.
 //
-// An operator whose operands and results need more than `most_bytes`, those of the caller excepted,
-// does not run: it is estimated, too.
+// An operator that needs more memory than `limit` allows is estimated, too.
 //
 // If an input is on the meta device, all seconds come from the FLOP model. Where memory runs out,
 // they do so, too, and operators that have no memory to run in are estimated. Throws NotProfiled,
@@ -42,7 +41,6 @@ namespace aten_recompute {
 // ScratchMemory::LimitReached on (runtime/arena/scratch_memory.h).
 Profile profile(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
                 CostModel cost_model, const ProfileAssumptions& seen = {},
-                std::optional<at::Device> described = {},
-                int64_t most_bytes = std::numeric_limits<int64_t>::max());
+                std::optional<at::Device> described = {}, ProfileLimit limit = {});
 
 }  // namespace aten_recompute

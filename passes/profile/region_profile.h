@@ -7,6 +7,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -41,6 +42,17 @@ using ExpandedDimensions = std::vector<std::vector<bool>>;
 struct ProfileAssumptions {
   DataSizes data_sizes;  // used where the number of dimensions is the same
   ExpandedDimensions expanded;
+};
+
+// How much memory a profile may take.
+struct ProfileLimit {
+  // An operator whose operands and results need more, those of the caller excepted, does not run.
+  int64_t most_bytes = std::numeric_limits<int64_t>::max();
+  // One that turns out to need more while it runs, for a workspace that nothing tells before, is
+  // stopped. It is taken to need more than `most_bytes`; how much more is not known.
+  bool stops_operators = false;
+
+  bool is_set() const { return most_bytes != std::numeric_limits<int64_t>::max(); }
 };
 
 // The region cannot be profiled.

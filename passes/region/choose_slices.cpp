@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <set>
@@ -25,6 +26,7 @@
 #include "passes/region/slice_rows.h"
 #include "planner/model/explain_peak.h"
 #include "planner/search/budget.h"
+#include "runtime/arena/scratch_memory.h"
 
 namespace aten_recompute {
 namespace {
@@ -87,17 +89,18 @@ class SliceChooser {
     if (input_.options.memory_bytes) {
       // What needs more than the budget can only run in slices, and may have no memory to be
       // profiled.
-      strict.most_profiled_bytes = bytes_for_profile(input_);
+      strict.profile_limit = {bytes_for_profile(input_), /*stops_operators=*/true};
     }
     if (auto known = try_known(strict))
       return std::move(*known);
     auto graphs = try_all(strict);
-    const bool has_limit = strict.most_profiled_bytes < input_.most_profiled_bytes;
-    if (!graphs && has_limit && (largest_need_ > strict.most_profiled_bytes || has_tried_slices_)) {
+    const auto limit = strict.profile_limit.most_bytes;
+    const bool has_limit = limit < input_.profile_limit.most_bytes;
+    if (!graphs && has_limit && (largest_need_ > limit || has_tried_slices_)) {
       // What was estimated has to be measured, because the error names the smallest peak; but
       // nothing needs to run for it that takes more.
-      strict.most_profiled_bytes =
-          std::min(input_.most_profiled_bytes, attempts_.error().smallest_peak_bytes);
+      strict.profile_limit = {
+          std::min(input_.profile_limit.most_bytes, attempts_.error().smallest_peak_bytes)};
       graphs = try_all(strict);
     }
     if (graphs)
@@ -130,11 +133,17 @@ class SliceChooser {
       } catch (const NoKnownPlan&) {
         continue;  // the next one may keep it
       } catch (const NotProfiled& error) {
-        log_info(LogTopic::kPlan,
-                 std::string("stretches in slices cannot be profiled: ") + error.what());
+        note_not_profiled(error);
+      } catch (const ScratchMemory::LimitReached& error) {
+        note_not_profiled(error);
       }
     }
     return std::nullopt;
+  }
+
+  static void note_not_profiled(const std::exception& error) {
+    log_info(LogTopic::kPlan,
+             std::string("stretches in slices cannot be profiled: ") + error.what());
   }
 
   // Compiles the region as it is, and then with more and smaller slices. Returns nothing where no
@@ -175,7 +184,7 @@ class SliceChooser {
       const RegionInput& input, const std::shared_ptr<torch::jit::Graph>& forward) {
     try {
       return ForwardTensors(forward, input.requires_grad, input.inputs, input.seen.profile,
-                            input.described, input.most_profiled_bytes);
+                            input.described, input.profile_limit);
     } catch (const NotProfiled& error) {
       log_info(LogTopic::kPlan, std::string("nothing can run in slices: ") + error.what());
       return std::nullopt;
@@ -301,8 +310,9 @@ class SliceChooser {
       log_info(LogTopic::kPlan,
                std::string("stretches in slices cannot be differentiated: ") + error.what());
     } catch (const NotProfiled& error) {
-      log_info(LogTopic::kPlan,
-               std::string("stretches in slices cannot be profiled: ") + error.what());
+      note_not_profiled(error);
+    } catch (const ScratchMemory::LimitReached& error) {
+      note_not_profiled(error);
     }
     return std::nullopt;
   }

@@ -64,7 +64,7 @@ ForwardTensors::ForwardTensors(const std::shared_ptr<Graph>& forward,
                                const std::vector<bool>& requires_grad,
                                const std::vector<c10::IValue>& inputs,
                                const ProfileAssumptions& seen, std::optional<at::Device> described,
-                               int64_t most_bytes) {
+                               ProfileLimit limit) {
   // Nodes are found again by number where others are put between them, or in their place.
   const auto numbered = forward->copy();
   int64_t count = 0;
@@ -73,7 +73,7 @@ ForwardTensors::ForwardTensors(const std::shared_ptr<Graph>& forward,
     outputs_.emplace_back(node->outputs().size());
   }
   const auto run = [&](const JointGraph& joint) {
-    return profile(joint, inputs, CostModel::kFlops, seen, described, most_bytes);
+    return profile(joint, inputs, CostModel::kFlops, seen, described, limit);
   };
   const auto expanded = expand_gradients(numbered, requires_grad);
   const auto alone = without_backward(expanded);

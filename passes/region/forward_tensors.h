@@ -36,7 +36,7 @@ class ForwardTensors {
   ForwardTensors(const std::shared_ptr<torch::jit::Graph>& forward,
                  const std::vector<bool>& requires_grad, const std::vector<c10::IValue>& inputs,
                  const ProfileAssumptions& seen = {}, std::optional<at::Device> described = {},
-                 int64_t most_bytes = std::numeric_limits<int64_t>::max());
+                 ProfileLimit limit = {});
 
   // Return them for the values and nodes of that forward or of a copy.
   KnownTensors of(const torch::jit::Graph& forward) const;

@@ -71,8 +71,7 @@ struct RegionInput {
   std::vector<KnownLayout> known_layouts{};
   // No plan is searched for if none of `known` keeps the budget: NoKnownPlan is thrown.
   bool only_known = false;
-  // Operators that need more memory are not run for the profile.
-  int64_t most_profiled_bytes = std::numeric_limits<int64_t>::max();
+  ProfileLimit profile_limit{};
   // The inputs are meta tensors that stand for tensors on this device, and nothing runs.
   std::optional<at::Device> described{};
 };

@@ -187,9 +187,15 @@ void* ScratchMemory::allocate(int64_t bytes) {
   return block.memory;
 }
 
-ScratchMemory::Limit::Limit(int64_t bytes) : before_(bytes) {
-  if (void* const current = ThreadMemory::current().scratch)
-    before_ = static_cast<Pool*>(current)->limit_to(bytes);
+ScratchMemory::Limit::Limit(int64_t bytes) {
+  void* const current = ThreadMemory::current().scratch;
+  if (current == nullptr)
+    return;
+  auto& pool = *static_cast<Pool*>(current);
+  before_ = pool.limit_to(bytes);
+  is_binding_ = bytes <= before_;
+  if (!is_binding_)
+    pool.limit_to(before_);
 }
 
 ScratchMemory::Limit::~Limit() {

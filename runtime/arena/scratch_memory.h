@@ -38,7 +38,8 @@ class ScratchMemory {
   };
 
   // While it exists, allocate() throws LimitReached on this thread where the blocks of the
-  // innermost instance that are in use would have more than `bytes` bytes together.
+  // innermost instance that are in use would have more than `bytes` bytes together, or more than
+  // an outer limit allows.
   class Limit {
    public:
     explicit Limit(int64_t bytes);
@@ -46,8 +47,12 @@ class ScratchMemory {
     Limit(const Limit&) = delete;
     Limit& operator=(const Limit&) = delete;
 
+    // Returns whether no outer limit is smaller.
+    bool is_binding() const { return is_binding_; }
+
    private:
-    int64_t before_;
+    int64_t before_ = 0;
+    bool is_binding_ = true;
   };
 
  private:

@@ -183,5 +183,24 @@ TEST(ScratchMemory, NoMoreIsInUseThanALimitAllows) {
   ScratchMemory::free(large);
 }
 
+TEST(ScratchMemory, ALimitAllowsNoMoreThanTheOneAroundIt) {
+  const ScratchMemory scratch;
+  const ScratchMemory::Limit outer(2 * kOneMiB);
+  EXPECT_TRUE(outer.is_binding());
+  {
+    const ScratchMemory::Limit larger(4 * kOneMiB);
+    EXPECT_FALSE(larger.is_binding());
+    EXPECT_THROW(ScratchMemory::allocate(3 * kOneMiB), ScratchMemory::LimitReached);
+  }
+  {
+    const ScratchMemory::Limit smaller(kOneMiB);
+    EXPECT_TRUE(smaller.is_binding());
+    EXPECT_THROW(ScratchMemory::allocate(2 * kOneMiB), ScratchMemory::LimitReached);
+  }
+  auto* const block = ScratchMemory::allocate(2 * kOneMiB);
+  EXPECT_NE(block, nullptr);
+  ScratchMemory::free(block);
+}
+
 }  // namespace
 }  // namespace aten_recompute
