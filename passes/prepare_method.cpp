@@ -30,9 +30,6 @@ namespace {
 
 using torch::jit::Graph;
 
-// Paths of attributes, from the module.
-using AttributePaths = std::set<std::vector<std::string>>;
-
 // Returns the path that this call takes, with the attributes in `carried` as values of it; nullopt
 // where it cannot be recorded, and logs why; `raises` becomes whether that is because the call
 // raises an error.
@@ -41,8 +38,11 @@ std::optional<RecordedPath> try_to_record(const std::shared_ptr<Graph>& inlined,
                                           bool& raises) {
   std::optional<RecordedPath> path;
   const auto record = [&](std::optional<int64_t> memory_bytes) {
-    path =
-        record_path(inlined, input.self, input.inputs, input.kept_branches, carried, memory_bytes);
+    path = record_path(inlined, input.self, input.inputs,
+                       {.kept = input.kept_branches,
+                        .carried = carried,
+                        .changing = input.changing_numbers,
+                        .memory_bytes = memory_bytes});
   };
   run_pass(Pass::kRecordPath, [&] {
     try {
@@ -90,7 +90,7 @@ std::optional<PreparedMethod> prepare_path_with(const std::shared_ptr<Graph>& in
   method.depends_on_autocast = path->depends_on_autocast || depends_on_autocast(inlined->block());
   method.graph = path->graph;
   auto guard = std::make_shared<PathGuard>(*path);
-  method.assumptions = fold_call(method.graph, input.self, input.inputs);
+  method.assumptions = fold_call(method.graph, input.self, input.inputs, input.changing_numbers);
   prepare_recorded(method.graph, input.self, method.assumptions);
   method.assumptions.path = std::move(guard);
   auto& attributes = method.assumptions.attributes;
@@ -173,7 +173,7 @@ PreparedMethod prepare_method(const MethodInput& input) {
   PreparedMethod method;
   method.depends_on_autocast = depends_on_autocast(inlined->block());
   method.graph = inlined->copy();
-  method.assumptions = fold_call(method.graph, input.self, input.inputs);
+  method.assumptions = fold_call(method.graph, input.self, input.inputs, input.changing_numbers);
   auto may_record_path = input.may_record_path;
   // The passes that could make such a method straight take longer than to record it. A path sets
   // attributes when everything else has run, so that a call which raises can be made again.

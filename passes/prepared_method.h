@@ -26,7 +26,8 @@ struct MethodInput {
   // The forward may need more than these bytes: its path is recorded without memory, if that is
   // possible.
   std::optional<int64_t> memory_bytes = std::nullopt;
-  bool may_repeat = false;  // a call that raises may be made again, if that is possible
+  AttributePaths changing_numbers{};  // attributes that are read in each call
+  bool may_repeat = false;            // a call that raises may be made again, if that is possible
 };
 
 // A method compiled up to its regions, which are compiled when they first run.

@@ -22,6 +22,7 @@
 #include <stdexcept>
 
 #include "backend/method/before_call.h"
+#include "backend/method/changing_attributes.h"
 #include "backend/method/outside_regions.h"
 #include "backend/method/report_specialization.h"
 #include "backend/pictures/artifacts.h"
@@ -382,6 +383,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::find(const Object& self,
     stop_recording_paths();
   if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
     say_why_compiled(self, inputs, left);
+  read_changing_numbers(self);
   specializations_.push_back(compile(self, inputs));
   auto found = recent_ = specializations_.back();
   found->number = num_compiled_++;
@@ -437,6 +439,14 @@ bool LoweredMethod::keep_branch_of(const LeftPath& left) {
   return true;
 }
 
+void LoweredMethod::read_changing_numbers(const Object& self) {
+  const auto changing = changing_numbers(specializations_, self);
+  if (changing.empty())
+    return;
+  changing_numbers_.insert(changing.begin(), changing.end());
+  forget_if([&](const Specialization& each) { return is_compiled_for_any(each, changing); });
+}
+
 void LoweredMethod::forget_if(const std::function<bool(const Specialization&)>& condition) {
   std::erase_if(specializations_, [&](const auto& each) { return condition(*each); });
   if (recent_ != nullptr && condition(*recent_))
@@ -455,7 +465,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   result->method = prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
                                    records_paths_, kept_branches_,
                                    without_memory ? options_.memory_bytes : std::nullopt,
-                                   options_.retries_leaner});
+                                   changing_numbers_, options_.retries_leaner});
   result->autocast = autocast.for_graph(result->method.depends_on_autocast);
   if (options_.fullgraph && result->method.regions.nodes.size() > 1) {
     std::vector<std::string> breaks;

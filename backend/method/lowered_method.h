@@ -117,6 +117,9 @@ class LoweredMethod : public torch::CustomClassHolder {
   // From now on records the `if` that was decided where the path was left as one operator, and
   // drops the paths in which it is decided. Returns false if that was tried before, or it is none.
   bool keep_branch_of(const LeftPath& left);
+  // From now on reads the numbers in each call that have had several values, and drops what was
+  // compiled for these. Needs `mutex_`.
+  void read_changing_numbers(const c10::intrusive_ptr<c10::ivalue::Object>& self);
   // Drops the specializations that meet the condition. Calls that follow one go on. Needs `mutex_`.
   void forget_if(const std::function<bool(const Specialization&)>& condition);
   // Runs the specialization's code. Sets `has_run` once that is done and only planning is left,
@@ -143,6 +146,7 @@ class LoweredMethod : public torch::CustomClassHolder {
   SpecializationPtr recent_;         // of the last call
   bool records_paths_ = true;        // for new specializations
   std::set<int64_t> kept_branches_;  // MethodInput::kept_branches
+  AttributePaths changing_numbers_;  // MethodInput::changing_numbers
   size_t num_compiled_ = 0;          // specializations so far
   size_t num_paths_ = 0;             // that were recorded
   size_t num_paths_left_ = 0;        // of these, because a call left another one

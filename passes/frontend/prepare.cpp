@@ -178,14 +178,14 @@ std::string Assumptions::difference(const c10::intrusive_ptr<c10::ivalue::Object
 
 Assumptions fold_call(const std::shared_ptr<Graph>& given,
                       const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                      const std::vector<c10::IValue>& inputs) {
+                      const std::vector<c10::IValue>& inputs, const AttributePaths& changing) {
   auto graph = given;
   Assumptions assumptions;
   pin_effects(graph->block());  // until finish()
   // The shapes in a trace hold for its example inputs only.
   torch::jit::EraseShapeInformation(graph);
   run_pass(Pass::kFoldAttributes, graph,
-           [&] { assumptions.attributes = fold_attributes(graph, self); });
+           [&] { assumptions.attributes = fold_attributes(graph, self, changing); });
   run_pass(Pass::kSpecializeInputs, graph,
            [&] { assumptions.inputs = specialize_inputs(graph, inputs); });
   run_pass(Pass::kReplaceViewAs, graph, [&] { replace_view_as(*graph); });

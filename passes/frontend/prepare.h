@@ -35,11 +35,11 @@ struct Assumptions {
                          const std::vector<std::string>& names) const;
 };
 
-// Folds what is constant for this call: attributes, None or not, ranks of inputs. Returns what the
-// graph now assumes. Needs inline_modules() to have run.
+// Folds what is constant for this call: attributes but for those in `changing`, None or not, ranks
+// of inputs. Returns what the graph now assumes. Needs inline_modules() to have run.
 Assumptions fold_call(const std::shared_ptr<torch::jit::Graph>& graph,
                       const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                      const std::vector<c10::IValue>& inputs);
+                      const std::vector<c10::IValue>& inputs, const AttributePaths& changing = {});
 
 // Returns whether no result depends on a condition: every `if` only checks, there is no loop, and
 // no method is called through an interface, whose class only a call shows.

@@ -16,9 +16,13 @@ using c10::IValue;
 using torch::jit::Node;
 
 PathAttributes::PathAttributes(const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                               PathBuilder& builder, CallerWrites& writes, std::set<Path> carried,
-                               MetaRun* meta_run)
-    : builder_(builder), writes_(writes), meta_run_(meta_run), to_carry_(std::move(carried)) {
+                               PathBuilder& builder, CallerWrites& writes, AttributePaths carried,
+                               AttributePaths changing, MetaRun* meta_run)
+    : builder_(builder),
+      writes_(writes),
+      meta_run_(meta_run),
+      to_carry_(std::move(carried)),
+      changing_(std::move(changing)) {
   paths_[self.get()] = {};
 }
 
@@ -66,7 +70,8 @@ Item PathAttributes::read(const Item& object, const std::string& name,
   auto path = known->second;
   path.push_back(name);
   const bool is_plain = value.isBool() || value.isInt() || value.isDouble() || value.isString();
-  if (value.isNone() || (is_plain && set_names_.count(name) == 0)) {
+  const bool is_fixed = set_names_.count(name) == 0 && changing_.count(path) == 0;
+  if (value.isNone() || (is_plain && is_fixed)) {
     required_.push_back({path, value, false});
     return constant_item(value, read_as);
   }

@@ -27,10 +27,11 @@ class PathAttributes {
  public:
   // `self` is the module. The next two need to outlive this object: reads are added to the path,
   // and attributes that are set are remembered as changes. The path computes with copies of the
-  // tensors in `carried`, to which it writes, and writes them back at its end. `meta_run` has what
-  // stands for tensors; nullptr if they stand for themselves.
+  // tensors in `carried`, to which it writes, and writes them back at its end; it reads the numbers
+  // in `changing` in each call. `meta_run` has what stands for tensors; nullptr if they stand for
+  // themselves.
   PathAttributes(const c10::intrusive_ptr<c10::ivalue::Object>& self, PathBuilder& builder,
-                 CallerWrites& writes, std::set<std::vector<std::string>> carried = {},
+                 CallerWrites& writes, AttributePaths carried = {}, AttributePaths changing = {},
                  MetaRun* meta_run = nullptr);
 
   // Notes which attributes the graph sets. Their values may change within a call, so the path does
@@ -86,7 +87,8 @@ class PathAttributes {
   PathBuilder& builder_;
   CallerWrites& writes_;
   MetaRun* meta_run_;
-  std::set<Path> to_carry_;
+  AttributePaths to_carry_;
+  AttributePaths changing_;
   std::vector<Carried> carried_;
   std::vector<FoldedAttribute> required_;
   std::unordered_set<std::string> set_names_;

@@ -55,13 +55,13 @@ constexpr size_t kMaxNodes = 20000;
 class PathRecorder {
  public:
   PathRecorder(const Object& self, const std::vector<IValue>& inputs, bool grad_mode,
-               const std::set<int64_t>& kept, const std::set<std::vector<std::string>>& carried,
-               std::optional<int64_t> memory_bytes)
+               const PathOptions& options)
       : self_(self),
         grad_mode_(grad_mode),
-        kept_(kept),
-        meta_run_(memory_bytes ? std::make_unique<MetaRun>(*memory_bytes) : nullptr),
-        attributes_(self, builder_, writes_, carried, meta_run_.get()) {
+        kept_(options.kept),
+        meta_run_(options.memory_bytes ? std::make_unique<MetaRun>(*options.memory_bytes)
+                                       : nullptr),
+        attributes_(self, builder_, writes_, options.carried, options.changing, meta_run_.get()) {
     result_.graph = builder_.graph();
     result_.default_dtype = c10::typeMetaToScalarType(at::get_default_dtype());
     for (const auto& input : inputs)
@@ -533,14 +533,12 @@ class PathRecorder {
 }  // namespace
 
 RecordedPath record_path(const std::shared_ptr<Graph>& graph, const Object& self,
-                         const std::vector<IValue>& inputs, const std::set<int64_t>& kept,
-                         const std::set<std::vector<std::string>>& carried,
-                         std::optional<int64_t> memory_bytes) {
+                         const std::vector<IValue>& inputs, const PathOptions& options) {
   const bool grad_mode = at::GradMode::is_enabled();
   const at::NoGradGuard no_grad;
   const RestoreGenerators restore(inputs);
   const CloseAutocastBlocks close_blocks;
-  return PathRecorder(self, inputs, grad_mode, kept, carried, memory_bytes).record(graph, inputs);
+  return PathRecorder(self, inputs, grad_mode, options).record(graph, inputs);
 }
 
 }  // namespace aten_recompute

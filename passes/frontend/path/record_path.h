@@ -38,30 +38,32 @@ struct RecordedPath {
   ApartFrom apart;                   // tensors that must not share memory
 };
 
+struct PathOptions {
+  // An `if` at one of these places becomes one operator instead (keep_branch.h), if it can, and
+  // autocast casts nothing. The path then holds for both of its answers.
+  std::set<int64_t> kept{};
+  // These are tensors that the method writes to. They become values of the path, which are written
+  // back at its end, so that no write stands between two regions.
+  AttributePaths carried{};
+  // These are numbers that change from call to call. They stay values, as sizes do.
+  AttributePaths changing{};
+  // The forward may need more than these bytes, and operators run without memory (meta_run.h), but
+  // for small ones. What follows from elements of large tensors cannot be recorded then, nor what
+  // is under autocast, and an answer that depends on the layout of a tensor may be another one than
+  // in a call.
+  std::optional<int64_t> memory_bytes = std::nullopt;
+};
+
 // Runs the method on the inputs of a call and notes what it does: which branch it takes, how often
 // a loop runs, what its lists and dicts hold. Sizes and other numbers stay values of the graph:
 // only the answers of the questions that were asked about them are fixed. Changes that the caller
 // can see (attributes, lists and dicts) come last in the graph, in their order.
-//
-// An `if` whose place is in `kept` becomes one operator instead (keep_branch.h), if it can, and
-// autocast casts nothing. The path then holds for both of its answers.
-//
-// The tensors whose paths from the module are in `carried` are attributes that the method writes
-// to. They become values of the path, which are written back at its end, so that no write stands
-// between two regions.
-//
-// With `memory_bytes`, the forward may need more than these bytes, and operators run without memory
-// (meta_run.h), but for small ones. What follows from elements of large tensors cannot be recorded
-// then, nor what is under autocast, and an answer that depends on the layout of a tensor may be
-// another one than in a call.
 //
 // The run itself keeps nothing for a backward, leaves no effects, and draws no random numbers. It
 // needs inline_modules() to have run, and does not change `graph`. Throws NotRecordable, with the
 // reason, for a method that cannot be recorded.
 RecordedPath record_path(const std::shared_ptr<torch::jit::Graph>& graph,
                          const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                         const std::vector<c10::IValue>& inputs, const std::set<int64_t>& kept = {},
-                         const std::set<std::vector<std::string>>& carried = {},
-                         std::optional<int64_t> memory_bytes = std::nullopt);
+                         const std::vector<c10::IValue>& inputs, const PathOptions& options = {});
 
 }  // namespace aten_recompute

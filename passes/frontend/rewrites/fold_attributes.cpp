@@ -33,6 +33,12 @@ bool is_foldable(const c10::IValue& value) {
 
 }  // namespace
 
+bool is_number(const FoldedAttribute& attribute) {
+  const bool is_of_value = !attribute.not_none && attribute.rank < 0 &&
+                           attribute.structure == nullptr && !attribute.other_object;
+  return is_of_value && (attribute.value.isInt() || attribute.value.isDouble());
+}
+
 std::unordered_set<std::string> set_attributes(Graph& graph) {
   std::unordered_set<std::string> names;
   for_each_node(graph.block(), [&](const Node* node) {
@@ -43,14 +49,14 @@ std::unordered_set<std::string> set_attributes(Graph& graph) {
 }
 
 std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph,
-                                             const Object& root) {
+                                             const Object& root, const AttributePaths& changing) {
   const auto set_names = set_attributes(*graph);
   std::vector<FoldedAttribute> folded;
   for (auto* node : attribute_reads(*graph)) {
     if (set_names.count(node->s(c10::attr::name)) != 0)
       continue;
     auto path = path_from_root(node->output(), *graph);
-    if (!path)
+    if (!path || changing.count(*path) != 0)
       continue;
     const auto value = read_path(root, *path);
     if (!value)

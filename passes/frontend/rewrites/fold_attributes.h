@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -17,6 +18,9 @@ struct Value;
 }  // namespace torch::jit
 
 namespace aten_recompute {
+
+// Paths of attributes, from the module, as FoldedAttribute::path.
+using AttributePaths = std::set<std::vector<std::string>>;
 
 // An attribute that a specialization was compiled for. The compiled graph may be used only while
 // the attribute still has this value.
@@ -34,15 +38,19 @@ struct FoldedAttribute {
   bool is_other_object = true;
 };
 
+// Returns whether a graph was compiled for the value of an int or float attribute.
+bool is_number(const FoldedAttribute& attribute);
+
 // Returns the names of the attributes that the graph sets. Their values may change within a call.
 std::unordered_set<std::string> set_attributes(torch::jit::Graph& graph);
 
 // Replaces reads of bool, int, float, str and None attributes by constants, and gives Optional
-// attributes that are not None their element type. Leaves attributes that the graph sets alone.
-// Returns the attributes that the graph now relies on. `root` is the module that the graph's first
-// input will be. Needs inline_modules() to have run.
+// attributes that are not None their element type. Leaves attributes that the graph sets alone,
+// and those in `changing`. Returns the attributes that the graph now relies on. `root` is the
+// module that the graph's first input will be. Needs inline_modules() to have run.
 std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<torch::jit::Graph>& graph,
-                                             const c10::intrusive_ptr<c10::ivalue::Object>& root);
+                                             const c10::intrusive_ptr<c10::ivalue::Object>& root,
+                                             const AttributePaths& changing = {});
 
 // Moves reads of attributes that the graph does not set out of `if`s. Reading costs nothing, and an
 // `if` that checks an attribute then has no attribute read inside, which would keep it out of

@@ -12,7 +12,7 @@ RecordedPath record(const torch::jit::Module& module, const std::vector<c10::IVa
                     const std::set<std::vector<std::string>>& carried) {
   auto graph = method_graph(module);
   inline_modules(graph);
-  auto path = record_path(graph, module._ivalue(), inputs, kept, carried);
+  auto path = record_path(graph, module._ivalue(), inputs, {.kept = kept, .carried = carried});
   path.graph->lint();
   return path;
 }

@@ -3,6 +3,8 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/testing/file_check.h>
 
+#include <algorithm>
+
 #include "passes/frontend/rewrites/inline_modules.h"
 #include "tests/cpp/support/testing.h"
 
@@ -77,6 +79,20 @@ TEST_F(FoldAttributes, AnAssumptionHoldsUntilTheAttributeChanges) {
   for (const auto& attribute : folded) {
     EXPECT_FALSE(holds(attribute, module._ivalue())) << attribute.path.back();
   }
+}
+
+TEST_F(FoldAttributes, NumbersThatChangeAreReadAtEveryCall) {
+  const auto module = with_attributes();
+  std::shared_ptr<torch::jit::Graph> graph;
+  const auto all = fold(module, graph);
+  const auto numbers = std::count_if(all.begin(), all.end(), is_number);
+  EXPECT_EQ(numbers, 2);
+  auto again = method_graph(module);
+  inline_modules(again);
+  const auto folded =
+      fold_attributes(again, module._ivalue(), {{"leaf", "scale"}, {"leaf", "count"}});
+  EXPECT_EQ(std::count_if(folded.begin(), folded.end(), is_number), 0);
+  EXPECT_EQ(folded.size() + 2, all.size());
 }
 
 TEST_F(FoldAttributes, ANoneAttributeHoldsWhileItIsNone) {
