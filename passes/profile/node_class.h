@@ -24,6 +24,9 @@ struct ResultTensor {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   int64_t offset = 0;
+  // Elements are conjugated, or negated, by the operators that read them, which may copy them.
+  bool is_conj = false;
+  bool is_neg = false;
   ResultMemory memory;
 };
 

@@ -45,8 +45,11 @@ IValue to_meta(const IValue& value, StandIns& stand_ins, const JointProgram* pro
     auto& storage = stand_ins[tensor.storage().unsafeGetStorageImpl()];
     if (!storage)
       storage = storage_without_memory(static_cast<int64_t>(tensor.storage().nbytes()));
-    return tensor_on(tensor.options(), storage, tensor.sizes(), tensor.strides(),
-                     tensor.storage_offset());
+    auto meta = tensor_on(tensor.options(), storage, tensor.sizes(), tensor.strides(),
+                          tensor.storage_offset());
+    meta._set_conj(tensor.is_conj());
+    meta._set_neg(tensor.is_neg());
+    return meta;
   }
   if (value.isList()) {
     c10::impl::GenericList list(value.toList().elementType());

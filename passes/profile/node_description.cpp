@@ -76,6 +76,8 @@ class KeyWriter {
     const auto offset = tensor.storage_offset();
     const auto item_bytes = static_cast<int64_t>(tensor.element_size());
     key += c10::toString(tensor.scalar_type());
+    key += tensor.is_conj() ? "*" : "";
+    key += tensor.is_neg() ? "-" : "";
     append(key, tensor.sizes());
     append(key, tensor.strides());
     append(

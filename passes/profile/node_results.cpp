@@ -51,6 +51,8 @@ class ResultDescriber {
     described.sizes = tensor.sizes().vec();
     described.strides = tensor.strides().vec();
     described.offset = tensor.storage_offset();
+    described.is_conj = tensor.is_conj();
+    described.is_neg = tensor.is_neg();
     const void* key = tensor.storage().unsafeGetStorageImpl();
     if (const auto found = operand_storages_.find(key); found != operand_storages_.end())
       described.memory.operand_storage = found->second;
@@ -138,7 +140,10 @@ class ResultInstantiator {
     const auto& storage = tensor.memory.operand_storage >= 0
                               ? instance_.memory[tensor.memory.operand_storage].storage()
                               : own_[tensor.memory.own];
-    return tensor_on(tensor.options, storage, tensor.sizes, tensor.strides, tensor.offset);
+    auto result = tensor_on(tensor.options, storage, tensor.sizes, tensor.strides, tensor.offset);
+    result._set_conj(tensor.is_conj);
+    result._set_neg(tensor.is_neg);
+    return result;
   }
 
   IValue instantiate_opaque(const Result& result, size_t output) const {

@@ -30,8 +30,8 @@ std::vector<bool> numbers_without_data(const JointProgram& program) {
   std::unordered_set<const torch::jit::Value*> of_data;
   for (size_t i = 0; i < program.num_before_loss; ++i) {
     const auto* node = program.nodes[i];
-    const bool reads_elements = !has_fact(node, Fact::kKnownFromMetadata) &&
-                                !has_fact(node, Fact::kKnownFromRealTensor);
+    const bool reads_elements =
+        !has_fact(node, Fact::kKnownFromMetadata) && !has_fact(node, Fact::kKnownFromRealTensor);
     const auto operands = node->inputs();
     const bool has_data =
         !node->blocks().empty() ||

@@ -72,6 +72,8 @@ at::Tensor OperandMaker::make_tensor(const at::Tensor& tensor, OperandAccess acc
   auto result =
       at::empty({0}, at::TensorOptions().dtype(tensor.dtype()).device(storages_.device(storage)));
   result.set_(found->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
+  result._set_conj(tensor.is_conj());
+  result._set_neg(tensor.is_neg());
   return result;
 }
 
