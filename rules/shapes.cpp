@@ -91,6 +91,11 @@ Stack index_select(const Operands& operands) {
   return {empty(sizes, self.options())};
 }
 
+// ATen puts gradients into new zeros. For meta tensors, it makes these zeros a second time.
+Stack selecting_reduction_backward(const Operands& operands) {
+  return {empty(operands.named("sizes").toIntVector(), operands[0].toTensor().options())};
+}
+
 Stack arange(const Operands& operands) {
   const auto number = [&](const char* name, double fallback) {
     const auto value = operands.named(name);
@@ -406,6 +411,19 @@ Stack loss_like_self(const Operands& operands) {
                                                    : empty({}, self.options())};
 }
 
+// ATen reduces a tensor of the losses of all elements, which broadcast.
+Stack loss_of_pair(const Operands& operands) {
+  const auto self = operands.tensor("self");
+  const auto target = operands.tensor("target");
+  const auto options = self.options().dtype(at::result_type(self, target));
+  auto losses = self.sizes() == target.sizes()
+                    ? at::empty_like(self, options)
+                    : empty(at::infer_size(self.sizes(), target.sizes()), options);
+  if (operands.named("reduction").toInt() == 0)
+    return {std::move(losses)};
+  return {empty({}, options)};
+}
+
 // ATen composes it of operators on tensors of this size.
 Stack loss_of_logits(const Operands& operands) {
   scratch(2 * bytes_of(operands.tensor("self")));
@@ -476,6 +494,7 @@ const std::unordered_map<std::string_view, Describe>& shape_functions() {
       {"aten::relu", &like_first},
       {"aten::arange", &arange},
       {"aten::index_select", &index_select},
+      {"aten::value_selecting_reduction_backward", &selecting_reduction_backward},
       {"aten::abs", &absolute},
       {"aten::where", &choice},
       {"aten::flip", &like_self},
@@ -483,6 +502,8 @@ const std::unordered_map<std::string_view, Describe>& shape_functions() {
       {"aten::hardswish_backward", &like_self},
       {"aten::glu_backward", &like_self},
       {"aten::huber_loss", &loss_like_self},
+      {"aten::mse_loss", &loss_of_pair},
+      {"aten::smooth_l1_loss", &loss_of_pair},
       {"aten::binary_cross_entropy_with_logits", &loss_of_logits},
       {"aten_recompute::binary_cross_entropy_with_logits_backward", &gradient_of_logits},
       {"aten::binary_cross_entropy", &loss_like_self},

@@ -98,8 +98,12 @@ void RandomStates::set() const {
   set_states(generators, states);
 }
 
-RestoreGenerators::RestoreGenerators(c10::ArrayRef<c10::IValue> inputs)
-    : generators_(generators_of(inputs)), states_(states_of(generators_)) {}
+RestoreGenerators::RestoreGenerators(c10::ArrayRef<c10::IValue> inputs, bool draws_numbers) {
+  if (!draws_numbers)
+    return;
+  generators_ = generators_of(inputs);
+  states_ = states_of(generators_);
+}
 
 RestoreGenerators::~RestoreGenerators() {
   set_states(generators_, states_);

@@ -33,10 +33,11 @@ class RandomStates {
   std::vector<std::vector<uint8_t>> states_;
 };
 
-// Restores the generators that operators on `inputs` draw from when it goes out of scope.
+// Restores the generators that operators on `inputs` draw from when it goes out of scope. What
+// another thread draws meanwhile is undone, too, so where nothing is drawn, it does nothing.
 class RestoreGenerators {
  public:
-  explicit RestoreGenerators(c10::ArrayRef<c10::IValue> inputs);
+  explicit RestoreGenerators(c10::ArrayRef<c10::IValue> inputs, bool draws_numbers = true);
   ~RestoreGenerators();
   RestoreGenerators(const RestoreGenerators&) = delete;
   RestoreGenerators& operator=(const RestoreGenerators&) = delete;

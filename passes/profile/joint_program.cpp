@@ -2,11 +2,13 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <memory>
 #include <unordered_map>
 #include <utility>
 
 #include "ir/symbols.h"
+#include "rules/recomputability.h"
 
 namespace aten_recompute {
 
@@ -27,6 +29,11 @@ std::vector<c10::IValue> JointProgram::operands(size_t index,
                                            : registers[operand.index]);
   }
   return operands;
+}
+
+bool draws_random_numbers(const JointProgram& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(),
+                     [](const Node* node) { return draws_random_numbers(node); });
 }
 
 JointProgram make_joint_program(const JointGraph& joint) {

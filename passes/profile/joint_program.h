@@ -25,6 +25,9 @@ struct JointProgram {
   std::vector<c10::IValue> operands(size_t index, const Program::Registers& registers) const;
 };
 
+// Returns whether an instruction draws random numbers.
+bool draws_random_numbers(const JointProgram& program);
+
 // Returns a program that runs the forward and then the backward. Every output of every node has a
 // register.
 JointProgram make_joint_program(const JointGraph& joint);

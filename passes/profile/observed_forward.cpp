@@ -180,6 +180,7 @@ ObservedForward::ObservedForward(const JointProgram& program, const std::vector<
       inputs_(inputs),
       profiled_(profiled),
       classes_(classes),
+      draws_numbers_(draws_random_numbers(program)),
       first_states_(inputs),
       random_states_(first_states_),
       is_profiled_(numbers_without_data(program)),
@@ -237,8 +238,9 @@ void ObservedForward::start_again() {
 }
 
 void ObservedForward::run(size_t end) {
-  const RestoreGenerators restore(inputs_);
-  random_states_.set();
+  const RestoreGenerators restore(inputs_, draws_numbers_);
+  if (draws_numbers_)
+    random_states_.set();
   if (registers_.empty()) {
     last_readers_ = last_readers(program_.program, is_needed_);
     registers_.assign(inputs_.begin(), inputs_.end());
@@ -276,7 +278,8 @@ void ObservedForward::run(size_t end) {
         registers_[operand.index] = IValue();
     }
   }
-  random_states_ = RandomStates(inputs_);
+  if (draws_numbers_)
+    random_states_ = RandomStates(inputs_);
   held_bytes_ = bytes_besides(inputs_, registers_);
 }
 

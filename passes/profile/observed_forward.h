@@ -57,6 +57,7 @@ class ObservedForward {
   const std::vector<c10::IValue>& inputs_;
   const Program::Registers& profiled_;
   NodeClasses& classes_;
+  const bool draws_numbers_;
   const RandomStates first_states_;
   RandomStates random_states_;  // when the last instruction had run
   std::vector<c10::IValue> registers_;

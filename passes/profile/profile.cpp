@@ -179,7 +179,7 @@ class CostSource {
     try {
       if (!is_forward && depends_on_data(program_.nodes[index], operands)) {
         if (const auto with_masks = masks_.with_real_masks(operands))
-          return classes_.run_apart(index, *with_masks);
+          return run_with_masks(index, *with_masks);
       }
       if (const auto too_large = estimate_if_too_large(index, operands)) {
         ++num_too_large_;
@@ -199,11 +199,17 @@ class CostSource {
       }
       // A gradient that the method asks for is a part of its forward, too.
       if (const auto with_masks = masks_.with_real_masks(operands))
-        return classes_.run_apart(index, *with_masks);
+        return run_with_masks(index, *with_masks);
       if (is_forward)
         return observed(index, operands, error.what());
       return classes_.run_as(estimate(index, operands, error.what()), index, operands);
     }
+  }
+
+  NodeClasses::Outcome run_with_masks(size_t index, const std::vector<IValue>& with_masks) {
+    if (limit_.is_set())
+      classes_.release_memory();  // indices that a kernel makes of a mask need much memory
+    return classes_.run_apart(index, with_masks);
   }
 
   // What the forward shows of an operator when it runs on the inputs.
@@ -516,7 +522,7 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
                             ProfileLimit limit) {
   const auto program = make_joint_program(joint);
   const auto start = Clock::now();
-  const RestoreGenerators restore(inputs);
+  const RestoreGenerators restore(inputs, draws_random_numbers(program));
   const WithoutAutograd guard;
   DescribedStorages storages;
   Program::Registers registers(program.program.num_registers());

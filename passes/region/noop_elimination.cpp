@@ -16,6 +16,7 @@
 #include "ir/operator_facts.h"
 #include "ir/symbols.h"
 #include "passes/manager/pass_manager.h"
+#include "rules/recomputability.h"
 #include "runtime/autograd_modes.h"
 #include "runtime/random_state.h"
 
@@ -235,6 +236,7 @@ NoopElimination::NoopElimination(const std::shared_ptr<Graph>& graph)
   nodes_ = std::move(decidable);
   const auto extended = nodes_of(*flags_graph);
   for (auto node = extended.rbegin(); node != extended.rend(); ++node) {
+    draws_numbers_ = draws_numbers_ || (needed.count(*node) != 0 && draws_random_numbers(*node));
     if (needed.count(*node) == 0)
       (*node)->destroy();
     else if (updates_hidden_state(*node))
@@ -255,7 +257,7 @@ std::vector<int64_t> NoopElimination::signature(const std::vector<IValue>& input
 }
 
 std::vector<bool> NoopElimination::compute_flags(std::vector<IValue> inputs) const {
-  const RestoreGenerators restore(inputs);
+  const RestoreGenerators restore(inputs, draws_numbers_);
   const WithoutAutograd guard;
   auto registers = flags_program_->start(std::move(inputs));
   flags_program_->run(registers, 0, flags_program_->instructions().size());

@@ -54,6 +54,7 @@ class NoopElimination {
   std::shared_ptr<torch::jit::Graph> graph_;
   std::vector<size_t> nodes_;               // positions in the graph
   bool needs_layout_ = false;               // the flags depend on sizes and strides
+  bool draws_numbers_ = false;              // random ones, while flags are computed
   std::unique_ptr<Program> flags_program_;  // computes the flags
   std::vector<size_t> read_inputs_;         // inputs that it reads
   std::mutex mutex_;

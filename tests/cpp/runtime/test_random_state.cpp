@@ -71,6 +71,17 @@ TEST_F(RandomState, GeneratorsAreRestoredAtTheEndOfAScope) {
   EXPECT_TRUE(test::bitwise_equal(at::rand({4}), expected));
 }
 
+TEST_F(RandomState, GeneratorsGoOnWhereAScopeDrawsNothing) {
+  at::rand({100});
+  const auto expected = at::rand({4});
+  at::manual_seed(20);
+  {
+    const RestoreGenerators restore({}, /*draws_numbers=*/false);
+    at::rand({100});  // as another thread does
+  }
+  EXPECT_TRUE(test::bitwise_equal(at::rand({4}), expected));
+}
+
 TEST_F(RandomState, GeneratorsAreRestoredAfterAnError) {
   const auto expected = at::rand({4});
   at::manual_seed(20);

@@ -296,6 +296,37 @@ def test_fork_and_wait(methods: str) -> None:
             torch.testing.assert_close(a, b)
 
 
+class ForkedDropout(nn.Module):
+    """Random numbers are drawn on another thread, while this one compiles a region that draws none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(32, 128), nn.Linear(32, 128)
+
+    def branch(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(torch.relu(self.left(x)), 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        future = torch.jit.fork(self.branch, x)
+        right = torch.tanh(self.right(x))
+        return (torch.jit.wait(future) + right).square().mean()
+
+
+@pytest.mark.parametrize("options", [{"strategy": "segments"}, {"strategy": "budget", "memory_budget": 1.0}])
+def test_what_a_fork_draws_is_not_undone(options: dict[str, Any]) -> None:
+    eager, x = ForkedDropout(), torch.randn(512, 32)
+
+    def losses(module: nn.Module) -> list[float]:
+        torch.manual_seed(0)
+        return [module(x).item() for _ in range(3)] + torch.rand(1).tolist()
+
+    expected = losses(eager)
+    for _ in range(10):  # the threads run against each other in a first call only
+        scripted = scripted_copy(eager)
+        aten_recompute.enable(scripted, **options)
+        assert losses(scripted) == expected
+
+
 def test_threads(eager: Net, scripted: torch.jit.ScriptModule) -> None:
     eager.eval()
     scripted.eval()

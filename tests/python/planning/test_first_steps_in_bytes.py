@@ -1,6 +1,7 @@
 """The first step keeps a budget in bytes, too: also where the method has control flow and is recorded."""
 
 import copy
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -462,3 +463,53 @@ def test_first_steps_in_slices_keep_the_budget(kind: str, tracker: Tracker) -> N
     # While operators are profiled, blocks of less than 64 KiB do not count. A backward begins with one number.
     assert peaks[0] <= budget + 64 * 1024
     assert max(peaks[1:]) <= budget + 4
+
+
+class WeightedBags(nn.Module):
+    """Sums of the rows that a query is most like (product keys, arXiv:1907.05242)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = nn.Parameter(torch.randn(256, 32))
+        self.values = nn.EmbeddingBag(256, 32, mode="sum")
+        self.query = nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores, rows = (self.query(x) @ self.keys.t()).topk(8, -1)
+        return self.values(rows, per_sample_weights=scores.softmax(-1)).square().mean()
+
+
+def test_the_first_step_keeps_the_budget_with_the_largest_elements(tracker: Tracker) -> None:
+    eager = WeightedBags()
+    x = torch.randn(2048, 32)
+
+    def peak_of(module: nn.Module) -> int:
+        module.zero_grad(set_to_none=True)
+        leaf = x.clone().requires_grad_()
+        with tracker.measure_peak() as peak:
+            module(leaf).backward()
+        return peak.bytes
+
+    budget = max(peak_of(eager), peak_of(eager))
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget=f"{budget}B")
+    assert max(peak_of(lowered) for _ in range(3)) <= budget
+
+
+@pytest.mark.parametrize("loss", ["mse_loss", "smooth_l1_loss"])
+def test_estimates_of_operators_give_no_warnings(loss: str) -> None:
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(32, 32)
+            self.is_squared = loss == "mse_loss"
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.tanh(self.layer(x))
+            return nn.functional.mse_loss(y, x) if self.is_squared else nn.functional.smooth_l1_loss(y, x)
+
+    scripted = torch.jit.script(Loss())
+    lowered = aten_recompute.lower(scripted, "budget", memory_budget="1MiB", exact=False, unreachable="leanest")
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        lowered(torch.randn(4096, 32)).backward()
+    assert [str(each.message) for each in given] == []

@@ -65,6 +65,30 @@ def test_the_peak_with_broadcast_operands_is_predicted(kind: str, tracker: Track
     assert prediction(lowered) == pytest.approx(measured, rel=0.01)
 
 
+class Filter(nn.Module):
+    """Products of complex tensors: their gradients read conjugated operands, of which operators make copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64, dtype=torch.complex64) * 0.1)
+
+    def forward(self, x: Tensor, factor: Tensor) -> Tensor:
+        h = (torch.complex(x, x) @ self.weight) * self.weight[0]
+        h = h * self.weight[1] * factor
+        return (torch.real(h).square() + torch.imag(h).square()).mean()
+
+
+@pytest.mark.parametrize("share", [0.85, 0.8, 0.75])
+def test_the_peak_with_conjugated_operands_is_predicted(share: float, tracker: Tracker) -> None:
+    eager = Filter()
+    inputs = [torch.randn(4096, 64, requires_grad=True), torch.randn(4096, 1)]
+    budget = int(share * [peak(eager, inputs, tracker) for _ in range(2)][-1])
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    measured = [peak(lowered, inputs, tracker) for _ in range(3)]
+    assert max(measured) <= budget
+    assert prediction(lowered) == pytest.approx(measured[-1], rel=0.001)
+
+
 class IndexAdd(nn.Module):
     def __init__(self, operator: str) -> None:
         super().__init__()

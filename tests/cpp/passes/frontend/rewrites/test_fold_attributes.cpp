@@ -87,7 +87,7 @@ TEST_F(FoldAttributes, NumbersThatChangeAreReadAtEveryCall) {
   const auto all = fold(module, graph);
   const auto numbers = std::count_if(all.begin(), all.end(), is_number);
   EXPECT_EQ(numbers, 2);
-  auto again = method_graph(module);
+  auto again = test::method_graph(module);
   inline_modules(again);
   const auto folded =
       fold_attributes(again, module._ivalue(), {{"leaf", "scale"}, {"leaf", "count"}});
