@@ -145,12 +145,13 @@ void PeakDifference::say(const PlanMetrics& metrics, const StepMemory& step,
   std::string why;
   if (is_planned_again) {
     why =
-        ": the loss needed more than the outputs and their gradients, so that memory_budget may "
-        "have been exceeded. The region is planned again before the next call";
+        ": between the call and its backward, more was in use than the outputs and their gradients, "
+        "by a loss or other calls, or the graph was retained, so that memory_budget may have been "
+        "exceeded. The region is planned again before the next call";
   } else if (is_more && of_caller > 0) {
     why = "; " + std::to_string(of_caller) +
-          " bytes were allocated between the call and its backward (by a loss, for example), which "
-          "memory_budget does not include";
+          " bytes were allocated between the call and its backward (by a loss or other calls, for "
+          "example), which memory_budget does not include";
   } else if (is_more) {
     why = ", so that memory_budget may have been exceeded";
   } else {

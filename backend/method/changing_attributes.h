@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "passes/frontend/rewrites/fold_attributes.h"
+#include "passes/prepared_method.h"
 
 namespace aten_recompute {
 

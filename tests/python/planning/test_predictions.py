@@ -321,6 +321,26 @@ def test_an_eager_network_after_the_module_is_not_planned_for(
     assert log.count("bytes were allocated between the call and its backward") == 1, log
 
 
+class Triplets(nn.Module):
+    """Calls one network three times, as a training loop would that takes a loss of all three results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(8)])
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return F.triplet_margin_loss(self.net(anchor), self.net(positive), self.net(negative))
+
+
+@pytest.mark.parametrize("share", [0.6, 0.3])
+def test_calls_that_a_method_makes_are_planned_together(share: float, tracker: Tracker) -> None:
+    eager = Triplets()
+    inputs = [torch.randn(1024, 64) for _ in range(3)]
+    budget = int(share * [peak(eager, inputs, tracker) for _ in range(2)][-1])
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    assert max(peak(lowered, inputs, tracker) for _ in range(3)) <= budget
+
+
 def test_a_budget_that_the_loss_exceeds_warns_once_and_training_continues(capfd: pytest.CaptureFixture[str]) -> None:
     """This becomes known in the second step, when an error would end a training that has begun."""
     net = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 512))

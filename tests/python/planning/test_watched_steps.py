@@ -206,4 +206,4 @@ def test_a_first_step_that_exceeds_the_budget_says_so_once(tracker: Tracker, cap
     assert max(peaks[1:]) <= 1.001 * budget
     log = capfd.readouterr().err
     assert log.count("the peak of a step was") == 1, log
-    assert "the loss needed more than the outputs and their gradients" in log
+    assert "more was in use than the outputs and their gradients" in log
