@@ -145,7 +145,8 @@ void PeakDifference::say(const PlanMetrics& metrics, const StepMemory& step,
   std::string why;
   if (is_planned_again) {
     why =
-        ": between the call and its backward, more was in use than the outputs and their gradients, "
+        ": between the call and its backward, more was in use than the outputs and their "
+        "gradients, "
         "by a loss or other calls, or the graph was retained, so that memory_budget may have been "
         "exceeded. The region is planned again before the next call";
   } else if (is_more && of_caller > 0) {
