@@ -224,7 +224,8 @@ std::vector<Rule> recurrent_rules() {
     return outgate * next_cell.tanh(), next_cell)",
        .on_cpu_only = true},
       // ATen computes the reset and the update gate in place, where they are parts of the gates.
-      // How sigmoid rounds depends on strides, so these two are parts of one tensor here, too.
+      // How sigmoid rounds depends on strides, so these two are parts of one tensor here, too. The
+      // third part is copied, as there, because a backward that reads it would keep all three.
       {.op = "aten::gru_cell",
        .forward = "    hidden = hx\n"
                   "    size = hidden.size(1)\n"
@@ -236,6 +237,7 @@ std::vector<Rule> recurrent_rules() {
     reset_gate, update_gate = torch.unsafe_chunk(gates_hidden + gates_input, 2, 1)
     reset = reset_gate.sigmoid()
     update = update_gate.sigmoid()
+    new_hidden = torch.clone(new_hidden)
     new = (new_input + new_hidden * reset).tanh()
     return (hidden - new) * update + new)",
        .on_cpu_only = true},

@@ -120,3 +120,31 @@ def test_the_copies_of_a_contraction_take_no_more_than_in_eager(is_small_first: 
 
     of_eager = [peak_of(eager) for _ in range(2)][-1]
     assert max(peak_of(lowered) for _ in range(3)) <= of_eager
+
+
+class Cells(torch.nn.Module):
+    """A cell in a loop. Its three gates come as parts of one product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = torch.nn.GRUCell(32, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.zeros(x.size(1), 64)
+        for t in range(x.size(0)):
+            h = self.cell(x[t], h)
+        return h.square().mean()
+
+
+def test_cells_keep_no_more_than_in_eager(tracker: Tracker) -> None:
+    eager, x = Cells(), torch.randn(7, 256, 32)
+    lowered = aten_recompute.lower(scripted_copy(eager), "none")
+
+    def peak_of(module: torch.nn.Module) -> int:
+        module.zero_grad(set_to_none=True)
+        with tracker.measure_peak() as peak:
+            module(x).backward()
+        return peak.bytes
+
+    of_eager = [peak_of(eager) for _ in range(2)][-1]
+    assert max(peak_of(lowered) for _ in range(3)) <= of_eager
