@@ -7,8 +7,17 @@
 
 namespace aten_recompute {
 
-InputShapes::InputShapes(const std::vector<c10::IValue>& inputs, const std::vector<bool>& ignored) {
+InputShapes::InputShapes(const std::vector<c10::IValue>& inputs, const std::vector<bool>& ignored,
+                         const std::vector<bool>& decides_sizes) {
   for (size_t i = 0; i < inputs.size(); ++i) {
+    if (i < decides_sizes.size() && decides_sizes[i] && inputs[i].isScalar()) {
+      const auto number = std::ceil(inputs[i].toScalar().toDouble());
+      constexpr double kLargest = 1e15;  // not a number, and what is no size, count as this
+      numbers_.insert(numbers_.end(),
+                      {1, sizeof(int64_t),
+                       static_cast<int64_t>(std::abs(number) < kLargest ? number : kLargest)});
+      continue;
+    }
     if (i < ignored.size() && ignored[i])
       continue;
     if (!inputs[i].isTensor() || !inputs[i].toTensor().defined()) {

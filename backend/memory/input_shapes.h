@@ -13,14 +13,17 @@ namespace aten_recompute {
 // plan is dropped.
 inline constexpr size_t kMaxPlans = 8;
 
-// Sizes and element widths in bytes of the tensors among a call's inputs.
+// Sizes and element widths in bytes of the tensors among a call's inputs, and the numbers among
+// them that decide sizes.
 class InputShapes {
  public:
   InputShapes() = default;
   // Leaves out inputs with `ignored[i]`, such as parameters, which do not change between calls.
-  // `ignored` may be shorter than `inputs`.
+  // Counts a number with `decides_sizes[i]` as the length of a tensor, ignored or not. Both lists
+  // may be shorter than `inputs`.
   explicit InputShapes(const std::vector<c10::IValue>& inputs,
-                       const std::vector<bool>& ignored = {});
+                       const std::vector<bool>& ignored = {},
+                       const std::vector<bool>& decides_sizes = {});
 
   // Returns whether no tensor of `other` is larger in any dimension than its counterpart here. A
   // plan made for these shapes then keeps its peak in bytes for `other`, because every value is at

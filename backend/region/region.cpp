@@ -15,6 +15,7 @@
 #include "ir/functionalize.h"
 #include "ir/graph_device.h"
 #include "ir/node_traits.h"
+#include "ir/size_numbers.h"
 #include "ir/symbols.h"
 #include "rules/registry.h"
 #include "runtime/arena/scratch_memory.h"
@@ -135,6 +136,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
                MethodMemory method_memory)
     : graph_(std::move(graph)),
       is_attribute_(std::move(is_attribute)),
+      decides_sizes_(numbers_that_decide_sizes(*graph_)),
       options_(std::move(options)),
       is_one_of_several_(is_one_of_several),
       pinned_plan_(std::move(pinned_plan)),

@@ -165,6 +165,7 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
 
   std::shared_ptr<torch::jit::Graph> graph_;
   std::vector<bool> is_attribute_;
+  std::vector<bool> decides_sizes_;  // per input: it is a number that does
   Options options_;
   bool is_one_of_several_;
   std::shared_ptr<PinnedPlan> pinned_plan_;

@@ -319,7 +319,7 @@ Region::Choice Region::choose(const SpecializationKey& key,
   const WithoutAutocastCache no_cache;
   if (!traits_of(options_).depends_on_shapes(is_one_of_several_))
     return compiled_for(key, inputs, {}, false, false);
-  const InputShapes shapes(inputs, is_attribute_);
+  const InputShapes shapes(inputs, is_attribute_, decides_sizes_);
   auto* call = MethodCall::current();
   if (call == nullptr)
     return compiled_for(key, inputs, shapes, false, is_one_of_several_);
@@ -427,7 +427,7 @@ bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
 
   InputShapes shapes;  // asked for where data may outgrow the plan
   if (compiled_region->plan() != nullptr && !compiled_region->plan()->data_sizes.empty())
-    shapes = InputShapes(inputs, is_attribute_);
+    shapes = InputShapes(inputs, is_attribute_, decides_sizes_);
   std::function<bool(const DataSizes&)> is_too_large;
   if (may_plan_again && may_start_again && !compiled_region->data_checks().empty()) {
     is_too_large = [&, compiled_region = compiled_region](const DataSizes& sizes) {

@@ -97,7 +97,7 @@ std::pair<Tensor, Tensor> gradients(const Tensor& gradient, const Tensor& x1, co
 
 // Returns a tensor in place of a gradient that nobody needs.
 Tensor unneeded(const Tensor& operand) {
-  return at::zeros({1}, operand.options()).expand(operand.sizes());
+  return at::zeros({}, operand.options()).expand(operand.sizes());
 }
 
 // `is_of_itself`: both operands are one tensor, to whose gradient those of both are added in turn.

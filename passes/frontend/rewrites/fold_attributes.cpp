@@ -2,6 +2,8 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <bit>
+#include <cstdint>
 #include <optional>
 #include <unordered_set>
 
@@ -108,6 +110,9 @@ bool holds(const FoldedAttribute& attribute, const Object& root) {
            value->toTensor().dim() == attribute.rank;
   if (value->tagKind() != attribute.value.tagKind())
     return false;
+  if (value->isDouble())  // 0.0 is not -0.0 here, and a NaN is itself
+    return std::bit_cast<int64_t>(value->toDouble()) ==
+           std::bit_cast<int64_t>(attribute.value.toDouble());
   return value->isNone() || *value == attribute.value;
 }
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aten_recompute
+from benchmarks.memory import Tracker
 from support.helpers import assert_same, lowered_copy
 
 
@@ -104,6 +105,61 @@ def test_two_values_are_compiled_for() -> None:
         lowered(torch.randn(2, 16)).backward()
     [method] = aten_recompute.report(lowered)["methods"]
     assert len(method["specialisations"]) == 2
+
+
+class Signed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.value = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.copysign(self.layer(x), torch.tensor(self.value)).sum()
+
+
+def test_zeros_of_both_signs_are_different_values() -> None:
+    eager = Signed()
+    lowered = lowered_copy(eager, "all")
+    x = torch.randn(3, 4)
+    for value in (0.0, -0.0, 1.0, -0.0, float("nan"), 0.0, -0.0):
+        results = []
+        for module in (eager, lowered):
+            module.value = value
+            results.append([module(x).detach()])
+        torch.testing.assert_close(results[1], results[0], rtol=0, atol=0, equal_nan=True)
+
+
+class Repeated(nn.Module):
+    """How much memory a call takes depends on a number."""
+
+    def __init__(self, is_argument: bool) -> None:
+        super().__init__()
+        self.is_argument = is_argument
+        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32)
+        self.count = 1
+
+    def forward(self, x: Tensor, count: int) -> Tensor:
+        if not self.is_argument:
+            count = self.count
+        h = torch.tanh(self.first(x)).repeat(count, 1)
+        return torch.tanh(self.second(h)).square().mean()
+
+
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_a_number_that_decides_sizes_is_planned_for(is_argument: bool, tracker: Tracker) -> None:
+    eager = Repeated(is_argument)
+    x = torch.randn(128, 32)
+
+    def peak_of(module: Any, count: int) -> int:
+        module.zero_grad(set_to_none=True)
+        module.count = count
+        with tracker.measure_peak() as peak:
+            module(x, count).backward()
+        return peak.bytes
+
+    budget = int(0.6 * max(peak_of(eager, 32) for _ in range(2)))
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    assert max(peak_of(lowered, count) for count in (1, 2, 4, 32, 32, 8, 32)) <= budget
 
 
 def test_attributes_of_submodules_and_of_saved_modules_change(tmp_path: Path) -> None:

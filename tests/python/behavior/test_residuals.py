@@ -110,3 +110,32 @@ def test_residuals_and_penalties_are_planned(
     assert_same(list(lowered.buffers()), list(eager.buffers()))
     [region] = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["regions"]
     assert region["variants"][0]["on_tape"] == []
+
+
+class Scaled(nn.Module):
+    """Contractions with numbers that are tensors of no dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.matrix = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.requires_grad_(True)
+        y = torch.einsum("ij,->ij", [x, self.scale]) + torch.einsum(",ij->ij", [self.scale, x @ self.matrix])
+        y = torch.tanh(y)
+        gradient = torch.autograd.grad([y.sum()], [x], create_graph=True)[0]
+        assert gradient is not None
+        return y.sum() + torch.einsum("ij,->", [gradient, self.scale])
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_contractions_with_numbers_have_second_derivatives(strategy: str) -> None:
+    torch.manual_seed(0)
+    eager = Scaled()
+    lowered = lowered_copy(eager, strategy)
+    x = torch.randn(3, 4)
+    for module in (eager, lowered):
+        module(x.clone()).backward()
+    torch.testing.assert_close(lowered.scale.grad, eager.scale.grad)
+    torch.testing.assert_close(lowered.matrix.grad, eager.matrix.grad)

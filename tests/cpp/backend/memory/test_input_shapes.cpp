@@ -32,6 +32,17 @@ TEST(InputShapes, WiderElementsAreLarger) {
   EXPECT_FALSE(shapes({{4}}, at::kFloat).cover(shapes({{4}}, at::kDouble)));
 }
 
+TEST(InputShapes, NumbersThatDecideSizesCountAsLengths) {
+  const auto of = [](const c10::IValue& number) {
+    return InputShapes({number}, /*ignored=*/{true}, /*decides_sizes=*/{true});
+  };
+  EXPECT_TRUE(of(4).cover(of(3)));
+  EXPECT_FALSE(of(4).cover(of(5)));
+  EXPECT_FALSE(of(1.5).cover(of(2.5)));
+  EXPECT_TRUE(of(4).with_room(8).cover(of(8)));
+  EXPECT_TRUE(InputShapes({c10::IValue(4)}).cover(InputShapes({c10::IValue(5)})));
+}
+
 TEST(InputShapes, ScalarTensorsAndUndefinedOnesHaveNoSizes) {
   EXPECT_TRUE(shapes({{}}).cover(shapes({{}})));
   const std::vector<c10::IValue> undefined{at::Tensor(), c10::IValue(3), c10::IValue()};
