@@ -107,6 +107,8 @@ void RegionCall::serve_readers() {
 void RegionCall::release() {
   serve_readers();
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (!is_spent_.empty() && !released_)
+    return;  // other outputs may have a backward of their own
   released_ = true;
   forget_captures();
 }
@@ -120,6 +122,8 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   std::vector<bool> defined;
   for (const auto& vjp : vjps)
     defined.push_back(vjp.defined());
+  for (size_t k = 0; k < is_spent_.size(); ++k)
+    TORCH_CHECK(!defined[k] || !is_spent_[k], torch::autograd::ERR_BACKWARD_TWICE);
   if (std::find(defined.begin(), defined.end(), false) != defined.end())
     run.undefined = compiled_region_->undefined_gradients(defined);
   std::vector<c10::IValue> inputs;
@@ -168,7 +172,20 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
       inputs.push_back(std::move(capture.value));
     }
   }
-  if (!keep) {
+  const auto of_others = keep || run.undefined == nullptr
+                             ? std::nullopt
+                             : captures_of_others(defined, run.undefined->skip, inputs);
+  if (of_others) {
+    is_spent_.resize(defined.size());
+    for (size_t k = 0; k < defined.size(); ++k)
+      is_spent_[k] = is_spent_[k] || defined[k];
+    for (size_t i = 0; i < captures_.size(); ++i) {
+      if (!(*of_others)[i])
+        captures_[i] = {};
+      else if (!captures_[i].is_variable)
+        captures_[i].value = inputs[vjps.size() + i];
+    }
+  } else if (!keep) {
     // From here on only the registers hold the captures, each until its last use.
     released_ = true;
     forget_captures();
@@ -178,6 +195,52 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
     compiled_region_->caller()->see(outputs_seen_with(inputs, defined, keep));
   run.registers = compiled_region_->backward().start(std::move(inputs));
   return run;
+}
+
+std::optional<std::vector<bool>> RegionCall::captures_of_others(
+    const std::vector<bool>& defined, const std::vector<bool>& skip,
+    const std::vector<c10::IValue>& inputs) const {
+  const auto num_vjps = defined.size();
+  const bool is_plain =
+      guards_.empty() && std::all_of(captures_.begin(), captures_.end(), [](const auto& capture) {
+        return capture.packed == nullptr && capture.handed == nullptr;
+      });
+  // An output is the caller's if something besides the captures holds its storage.
+  const auto is_held = [&](size_t k) {
+    const auto storage = outputs_[k].storage.lock();
+    if (storage.get() == nullptr)
+      return false;
+    size_t holders = 1;
+    for (size_t i = 0; i < captures_.size(); ++i) {
+      const auto& input = inputs[num_vjps + i];
+      if (input.isTensor() && input.toTensor().defined() && input.toTensor().has_storage() &&
+          input.toTensor().storage().unsafeGetStorageImpl() == storage.get())
+        holders += captures_[i].is_variable ? 2 : 1;
+    }
+    return holders < storage.use_count();
+  };
+  std::vector<bool> others(num_vjps);
+  bool any_is_held = false;
+  for (size_t k = 0; k < num_vjps && is_plain; ++k) {
+    others[k] = !defined[k] && (is_spent_.empty() || !is_spent_[k]);
+    any_is_held = any_is_held || (others[k] && is_held(k));
+  }
+  if (!any_is_held)
+    return std::nullopt;
+  const auto of_others = compiled_region_->undefined_gradients(others);
+  std::vector<bool> is_read_by_others(captures_.size());
+  const auto& instructions = compiled_region_->backward().instructions();
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    for (const auto& operand : instructions[i].operands) {
+      const auto capture = static_cast<size_t>(operand.index) - num_vjps;
+      if (operand.is_constant || capture >= captures_.size())
+        continue;
+      if (!skip[i] && !of_others->skip[i])
+        return std::nullopt;  // eager PyTorch has freed what this operator has saved
+      is_read_by_others[capture] = is_read_by_others[capture] || !of_others->skip[i];
+    }
+  }
+  return is_read_by_others;
 }
 
 std::vector<CallerBehavior::Output> RegionCall::outputs_seen_with(

@@ -222,6 +222,13 @@ class RegionCall {
                                                 const torch::jit::Node* first_nan,
                                                 const NodePtr<torch::autograd::Node>& node) const;
   Run start(torch::autograd::variable_list&& vjps, const NodePtr<torch::autograd::Node>& node);
+  // For a backward that retains no graph and starts at some of the outputs only: returns per
+  // capture whether the others read it. They may have a backward of their own, as graphs that share
+  // nothing have in eager PyTorch. Returns nullopt where nobody holds another output, or where an
+  // operator that reads a capture runs for both. `inputs` are those of the backward program.
+  std::optional<std::vector<bool>> captures_of_others(const std::vector<bool>& defined,
+                                                      const std::vector<bool>& skip,
+                                                      const std::vector<c10::IValue>& inputs) const;
   // Returns the state of the region's outputs. `inputs` are those of the backward program, and
   // `defined` says which vjps are. With `keeps_captures` no output counts as freed.
   std::vector<CallerBehavior::Output> outputs_seen_with(const std::vector<c10::IValue>& inputs,
@@ -261,6 +268,7 @@ class RegionCall {
   std::vector<std::weak_ptr<HandedValue>> readers_;
   std::mutex mutex_;
   bool released_ = false;
+  std::vector<bool> is_spent_;  // per vjp: a backward has freed its graph; empty: none has
   bool is_alone_ = false;
   std::map<int, Run> runs_;  // by graph task: several may walk a retained graph at once
   // Replays, by graph task, which owns them: their gradients lead back to this call, so that it
