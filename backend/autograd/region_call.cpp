@@ -57,6 +57,12 @@ void skip_unneeded(const CompiledRegion& region, size_t index, const std::vector
   }
 }
 
+// Returns whether the value is a tensor in this storage.
+bool lies_in(const c10::IValue& value, const c10::StorageImpl* storage) {
+  return value.isTensor() && value.toTensor().defined() && value.toTensor().has_storage() &&
+         value.toTensor().storage().unsafeGetStorageImpl() == storage;
+}
+
 }  // namespace
 
 SavedCapture save_capture(const c10::IValue& value, bool reachable, bool is_output) {
@@ -212,9 +218,7 @@ std::optional<std::vector<bool>> RegionCall::captures_of_others(
       return false;
     size_t holders = 1;
     for (size_t i = 0; i < captures_.size(); ++i) {
-      const auto& input = inputs[num_vjps + i];
-      if (input.isTensor() && input.toTensor().defined() && input.toTensor().has_storage() &&
-          input.toTensor().storage().unsafeGetStorageImpl() == storage.get())
+      if (lies_in(inputs[num_vjps + i], storage.get()))
         holders += captures_[i].is_variable ? 2 : 1;
     }
     return holders < storage.use_count();
@@ -257,10 +261,7 @@ std::vector<CallerBehavior::Output> RegionCall::outputs_seen_with(
       continue;
     // The output is freed if nobody but the captures holds its storage.
     const auto storage = outputs_[k].storage.lock();
-    const auto holds_it = [&](const c10::IValue& input) {
-      return input.isTensor() && input.toTensor().defined() && input.toTensor().has_storage() &&
-             input.toTensor().storage().unsafeGetStorageImpl() == storage.get();
-    };
+    const auto holds_it = [&](const c10::IValue& input) { return lies_in(input, storage.get()); };
     output.is_freed_before_backward =
         storage.get() == nullptr ||
         static_cast<size_t>(std::count_if(inputs.begin(), inputs.end(), holds_it)) + 1 >=

@@ -146,9 +146,8 @@ void PeakDifference::say(const PlanMetrics& metrics, const StepMemory& step,
   if (is_planned_again) {
     why =
         ": between the call and its backward, more was in use than the outputs and their "
-        "gradients, "
-        "by a loss or other calls, or the graph was retained, so that memory_budget may have been "
-        "exceeded. The region is planned again before the next call";
+        "gradients, by a loss or other calls, or the graph was retained, so that memory_budget may "
+        "have been exceeded. The region is planned again before the next call";
   } else if (is_more && of_caller > 0) {
     why = "; " + std::to_string(of_caller) +
           " bytes were allocated between the call and its backward (by a loss or other calls, for "

@@ -301,24 +301,32 @@ class CostSource {
     return bytes;
   }
 
+  // Returns nothing where the limit stops the operator; nothing is kept of earlier ones then.
+  std::optional<NodeClasses::Outcome> run_within_limit(size_t index,
+                                                       const std::vector<IValue>& operands) {
+    const ScratchMemory::Limit limit(limit_.most_bytes);
+    try {
+      return classes_.run(index, operands);
+    } catch (const ScratchMemory::LimitReached&) {
+      if (!limit.is_binding())
+        throw;
+    }
+    classes_.release_memory();
+    return std::nullopt;
+  }
+
   // Runs an operator on zeros. Where the limit stops it, it is estimated with a workspace that
   // exceeds the limit. Where that fails, it runs without a limit; but slices are only tried, and
   // LimitReached is thrown.
   NodeClasses::Outcome run_on_zeros(size_t index, const std::vector<IValue>& operands) {
     if (!limit_.stops_operators || classes_.has(index, operands))
       return classes_.run(index, operands);
-    for (const bool has_all_memory : {classes_.kept_bytes() == 0, true}) {
-      const ScratchMemory::Limit limit(limit_.most_bytes);
-      try {
-        return classes_.run(index, operands);
-      } catch (const ScratchMemory::LimitReached&) {
-        if (!limit.is_binding())
-          throw;
-        classes_.release_memory();
-        if (has_all_memory)
-          break;
-      }
-    }
+    const bool are_others_kept = classes_.kept_bytes() > 0;
+    auto outcome = run_within_limit(index, operands);
+    if (!outcome && are_others_kept)  // what is kept of earlier operators may be why
+      outcome = run_within_limit(index, operands);
+    if (outcome)
+      return std::move(*outcome);
     std::optional<NodeClass> estimated;
     try {
       estimated = classes_.estimate(index, operands);

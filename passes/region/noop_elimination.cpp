@@ -236,10 +236,12 @@ NoopElimination::NoopElimination(const std::shared_ptr<Graph>& graph)
   nodes_ = std::move(decidable);
   const auto extended = nodes_of(*flags_graph);
   for (auto node = extended.rbegin(); node != extended.rend(); ++node) {
-    draws_numbers_ = draws_numbers_ || (needed.count(*node) != 0 && draws_random_numbers(*node));
-    if (needed.count(*node) == 0)
+    if (needed.count(*node) == 0) {
       (*node)->destroy();
-    else if (updates_hidden_state(*node))
+      continue;
+    }
+    draws_numbers_ = draws_numbers_ || draws_random_numbers(*node);
+    if (updates_hidden_state(*node))
       copy_tensor_operands(*node, *flags_graph);
   }
   for (size_t i = 0; i < flags_graph->inputs().size(); ++i) {

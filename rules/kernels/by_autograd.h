@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <functional>
 #include <utility>
@@ -41,6 +42,15 @@ inline std::vector<at::Tensor> gradients_by_autograd(
         return std::vector<at::Tensor>{function(operands)};
       },
       std::move(inputs), std::vector<at::Tensor>{grad});
+}
+
+// Puts zeros in place of undefined gradients of these operands.
+inline void put_zeros_for_undefined(std::vector<at::Tensor>& gradients,
+                                    const std::vector<at::Tensor>& operands) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined())
+      gradients[i] = at::zeros_like(operands[i]);
+  }
 }
 
 }  // namespace aten_recompute

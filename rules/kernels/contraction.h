@@ -143,7 +143,7 @@ class Contraction {
     gradients.resize(num_operands);
     for (size_t i = 0; i < num_operands; ++i) {
       if (!gradients[i].defined())
-        gradients[i] = at::zeros({}, values_[i].options()).expand(values_[i].sizes());
+        gradients[i] = zeros_without_memory(values_[i]);
     }
     return gradients;
   }

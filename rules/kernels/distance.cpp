@@ -2,6 +2,7 @@
 // compute them (Distance.cpp, FunctionsManual.cpp).
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <optional>
@@ -12,13 +13,14 @@
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/by_autograd.h"
 #include "rules/kernels/operators.h"
+#include "rules/kernels/stand_in.h"
 
 namespace aten_recompute {
 namespace {
 
 using at::Tensor;
 
-// What cdist does besides its operands. Rows are compared along the second last dimension.
+// The arguments of cdist besides its operands, whose rows are the second last dimension.
 struct Distances {
   double p = 2;
   std::optional<int64_t> compute_mode;
@@ -95,11 +97,6 @@ std::pair<Tensor, Tensor> gradients(const Tensor& gradient, const Tensor& x1, co
   return {of_first, of_second};
 }
 
-// Returns a tensor in place of a gradient that nobody needs.
-Tensor unneeded(const Tensor& operand) {
-  return at::zeros({}, operand.options()).expand(operand.sizes());
-}
-
 // `is_of_itself`: both operands are one tensor, to whose gradient those of both are added in turn.
 // Autograd comes to the second operand first where it has expanded both.
 std::tuple<Tensor, Tensor> cdist_backward(Tensor gradient, Tensor x1, Tensor x2, double p,
@@ -110,7 +107,8 @@ std::tuple<Tensor, Tensor> cdist_backward(Tensor gradient, Tensor x1, Tensor x2,
   if (is_of_itself && distances.are_by_product(x1, x2) && x1.dim() > 2 &&
       x1.numel() > x1.size(-1) * x1.size(-2))
     std::swap(first, second);
-  return {first.defined() ? first : unneeded(x1), second.defined() ? second : unneeded(x2)};
+  return {first.defined() ? first : zeros_without_memory(x1),
+          second.defined() ? second : zeros_without_memory(x2)};
 }
 
 // Returns the gradients of cdist_backward()'s gradient, x1, x2 and result, given those of its
@@ -142,10 +140,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> cdist_double_backward(
                          return results;
                        },
                        operands, grads);
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!all[i].defined())
-      all[i] = at::zeros_like(operands[i]);
-  }
+  put_zeros_for_undefined(all, operands);
   return {all[0], all[1], all[2], all[3]};
 }
 

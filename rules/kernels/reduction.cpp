@@ -206,10 +206,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> norm_double_backward(
   };
   auto gradients = gradients_by_autograd(function, {gradient, self, norm}, grad);
   const std::vector<at::Tensor> operands{gradient, self, norm};
-  for (size_t i = 0; i < operands.size(); ++i) {
-    if (!gradients[i].defined())
-      gradients[i] = at::zeros_like(operands[i]);
-  }
+  put_zeros_for_undefined(gradients, operands);
   return {gradients[0], gradients[1], gradients[2]};
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <sys/mman.h>
@@ -28,6 +29,10 @@ at::Tensor stand_in(std::vector<int64_t> size, std::vector<int64_t> stride, at::
   }
 #endif
   return at::empty_strided(size, stride, options);
+}
+
+at::Tensor zeros_without_memory(const at::Tensor& like) {
+  return at::zeros({}, like.options()).expand(like.sizes());
 }
 
 std::vector<int64_t> layout(at::Tensor tensor) {

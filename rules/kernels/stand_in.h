@@ -15,6 +15,10 @@ namespace aten_recompute {
 at::Tensor stand_in(std::vector<int64_t> size, std::vector<int64_t> stride, at::ScalarType dtype,
                     at::Device device);
 
+// Returns zeros in the sizes and the type of a tensor, in memory for one element: for a gradient
+// that nobody needs.
+at::Tensor zeros_without_memory(const at::Tensor& like);
+
 // The operators that formulas call. layout() returns dtype, device, sizes and strides of a tensor
 // as one list of ints, and stand_in() makes a stand-in from this list. Separate values would need
 // five nodes instead of two.

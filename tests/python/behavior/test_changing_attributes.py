@@ -97,7 +97,7 @@ def test_a_number_that_changes_in_each_step_is_read_in_each_call(
 
 
 def test_two_values_are_compiled_for() -> None:
-    """A value of its own in evaluation is not worth to be read in each call."""
+    """A value of its own in evaluation is not worth reading in each call."""
     module = Annealed("temperature")
     lowered = lowered_copy(module, "all")
     for step in range(6):
