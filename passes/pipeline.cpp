@@ -239,7 +239,8 @@ RegionProfile profile_region(const RegionInput& given) {
   RegionProfile region;
   region.joint = differentiate_region(forward_in(graphs.layout, input.graph), input, graphs);
   region.costs = run_profile(region.joint, input);
-  region.problem = problem_of(region.joint, &region.costs, input.options, input.is_attribute);
+  region.problem =
+      problem_of(region.joint, &region.costs, input.options, input.is_attribute, input.seen.caller);
   return region;
 }
 

@@ -250,6 +250,18 @@ void CompiledRegion::find_aliases() {
   }
 }
 
+std::optional<LossMemory> CompiledRegion::loss_of(const StepMemory& step) const {
+  const auto& problem = *graphs_.plan->problem;
+  if (!step.has_later_calls)
+    return loss_memory(problem, step);
+  // What of the step is the loss cannot be told then. All that it took beyond the plan counts.
+  const auto excess = step.peak - graphs_.plan->metrics.predicted_peak_bytes;
+  const auto incoming = problem.incoming_bytes();
+  if (is_outdated() || excess <= 0 || incoming == 0)
+    return std::nullopt;
+  return LossMemory{incoming, problem.loss_bytes, problem.held_by_caller + excess};
+}
+
 void CompiledRegion::note_step(const StepMemory& step, bool has_other_sizes,
                                PeakDifference& difference) const {
   if (step.backward.empty())
@@ -264,7 +276,7 @@ void CompiledRegion::note_step(const StepMemory& step, bool has_other_sizes,
       is_too_low(has_other_sizes ? std::max(predicted, budget) : predicted, step.peak, budget);
   // The loss is noted only where the predicted peak is too low, or a new plan is made anyway. That
   // of other sizes says nothing about that of those planned for.
-  const auto loss = has_other_sizes ? std::nullopt : loss_memory(*graphs_.plan->problem, step);
+  const auto loss = has_other_sizes ? std::nullopt : loss_of(step);
   if (loss && (!is_as_planned || matters)) {
     const auto incoming = static_cast<double>(loss->incoming);
     caller_->see_loss({.factor = static_cast<double>(loss->beside) / incoming,
@@ -276,7 +288,7 @@ void CompiledRegion::note_step(const StepMemory& step, bool has_other_sizes,
   if (is_comparable)
     measured_peak_bytes_ = step.peak;
   if (is_comparable || (is_like && matters))
-    difference.say(metrics, step, /*is_planned_again=*/loss.has_value() && is_outdated());
+    difference.say(metrics, step, /*is_planned_again=*/is_outdated());
 }
 
 std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(

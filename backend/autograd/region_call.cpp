@@ -11,6 +11,7 @@
 #include <torch/csrc/jit/runtime/autodiff.h>
 
 #include <algorithm>
+#include <set>
 
 #include "backend/autograd/out_of_memory_text.h"
 #include "runtime/autograd_modes.h"
@@ -89,6 +90,7 @@ void RegionCall::forget_captures() {
   guards_.clear();
   replay_inputs_.clear();
   statistics_.clear();
+  pending_.reset();
 }
 
 void RegionCall::add_reader(const std::shared_ptr<HandedValue>& reader) {
@@ -122,6 +124,13 @@ void RegionCall::release() {
 RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& node) {
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   const bool keep = torch::autograd::get_current_graph_task_keep_graph();
+  if (pending_ != nullptr) {
+    const auto others = pending_->begin_backward();
+    const auto assumed = compiled_region_->plan()->assumed.caller.other_calls;
+    has_other_sizes_ = has_other_sizes_ || others.like_planned < assumed;
+    if (watch_ != nullptr && difference_ != nullptr)
+      watch_->note_other_calls(others.num_earlier, others.has_later);
+  }
   Run run;
   run.pass = ++num_passes_;
   run.keeps_captures = keep;
@@ -405,6 +414,37 @@ int64_t RegionCall::bytes_let_go() const {
           output.sizes, output.options.dtype().itemsize()));
   }
   return bytes;
+}
+
+int64_t RegionCall::bytes_kept() const {
+  int64_t bytes = 0;
+  std::set<const c10::StorageImpl*> seen;
+  const auto num_inputs = compiled_region_->gradient().df_input_captured_inputs.size();
+  for (size_t i = num_inputs; i < captures_.size(); ++i) {
+    const auto& value = captures_[i].value;
+    if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().has_storage())
+      continue;
+    const auto* storage = value.toTensor().storage().unsafeGetStorageImpl();
+    if (seen.insert(storage).second)
+      bytes += static_cast<int64_t>(storage->nbytes());
+  }
+  for (const auto& output : outputs_) {
+    const auto storage = output.storage.lock();
+    if (storage.get() != nullptr && seen.insert(storage.get()).second)
+      bytes += static_cast<int64_t>(storage->nbytes());
+  }
+  return bytes;
+}
+
+void RegionCall::wait_for_backward() {
+  if (compiled_region_->caller() == nullptr)
+    return;
+  const auto& metrics = compiled_region_->plan()->metrics;
+  const auto planned = static_cast<double>(metrics.unplanned_saved_bytes);
+  const auto saved = static_cast<double>(std::max<int64_t>(1, metrics.predicted_saved_bytes));
+  const auto share =
+      has_other_sizes_ ? std::min(1.0, static_cast<double>(bytes_kept()) / saved) : 1.0;
+  pending_ = PendingCalls::of_process().add({compiled_region_->caller(), share * planned, planned});
 }
 
 RegionCall::Run RegionCall::take_run(size_t stage, variable_list&& vjps,

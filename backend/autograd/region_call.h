@@ -16,6 +16,7 @@
 
 #include "backend/autograd/compiled_region.h"
 #include "backend/autograd/handed_value.h"
+#include "backend/memory/pending_calls.h"
 #include "backend/memory/step_prediction.h"
 #include "backend/memory/step_watch.h"
 #include "common/torch_compat.h"
@@ -109,6 +110,8 @@ class RegionCall {
     set_watch(std::move(watch), number);
     difference_ = std::move(difference);
   }
+  // Counts the call, which has returned, among those whose backward may come.
+  void wait_for_backward();
   // Notes that the data of the call made smaller or larger tensors than those planned for.
   void note_other_sizes() { has_other_sizes_ = true; }
   // Notes that this output of the backward program is about to be passed to `target`.
@@ -245,11 +248,14 @@ class RegionCall {
                                      std::vector<c10::IValue> inputs) const;
   // Returns the bytes of outputs whose memory has been freed.
   int64_t bytes_let_go() const;
+  // Returns the bytes that the captures which are not the caller's, and the outputs, lie in.
+  int64_t bytes_kept() const;
   void forget_captures();
   // Ends this call's part in the step of the arena, unless the backward can run again.
   void end_arena_step();
 
   std::shared_ptr<const CompiledRegion> compiled_region_;
+  std::unique_ptr<PendingCalls::Call> pending_;  // as long as there are captures
   std::vector<SavedCapture> captures_;  // captured inputs, then captured outputs, in df's order
   std::vector<std::pair<size_t, torch::autograd::SavedVariable>> guards_;
   std::vector<OutputMetadata> outputs_;  // per vjp
@@ -259,7 +265,8 @@ class RegionCall {
   std::shared_ptr<StepWatch> watch_;            // nullptr if the step is not watched
   size_t number_ = 0;                           // this run's number in the watch
   std::shared_ptr<PeakDifference> difference_;  // set if the step runs this region alone
-  bool has_other_sizes_ = false;                // than those planned for
+  // Tensors have other sizes than those planned for, or fewer other calls wait.
+  bool has_other_sizes_ = false;
   OpenStep arena_step_;
   size_t arena_run_ = 0;
   size_t num_passes_ = 0;

@@ -14,6 +14,15 @@ constexpr double kTolerance = 0.03;
 // A share of the peak that is not worth another plan.
 constexpr double kNegligible = 1e-4;
 
+// How far numbers of calls may differ, as a share, so that no plan changes.
+constexpr double kSameCalls = 0.02;
+// Where their number has grown twice, plans leave room for so many times as many.
+constexpr double kRoomForCalls = 1.25;
+// How many steps with fewer calls make a new plan, if they follow each other, and how often that
+// may happen. A single one may be a test of the module before the training.
+constexpr size_t kStepsWithFewer = 4;
+constexpr size_t kMostFewer = 3;
+
 std::vector<bool> expanded_dimensions(const CallerBehavior::Output& output) {
   const auto& gradient = output.gradient;
   std::vector<bool> expanded(output.sizes.size(), !gradient.defined());
@@ -109,7 +118,7 @@ void CallerBehavior::see(const std::vector<Output>& outputs) {
                  [](const auto& flags) { return std::any_of(flags.begin(), flags.end(), is_on); });
   const auto more = bytes_of(outputs, seen_) - assumed_bytes;
   const auto limit = static_cast<int64_t>(kTolerance * static_cast<double>(peak_bytes_));
-  differs_ = more > limit || -more > limit || has_other_loss();
+  differs_ = more > limit || -more > limit || has_other_loss() || seen_calls_.has_value();
   if (more > limit) {
     log_warning(
         LogTopic::kMemory,
@@ -118,6 +127,37 @@ void CallerBehavior::see(const std::vector<Output>& outputs) {
             std::to_string(more) +
             " bytes more than its plan assumes. The region is planned again before the next call");
   }
+}
+
+void CallerBehavior::see_other_calls(double count) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto assumed = assumed_.caller.other_calls;
+  if (count > assumed + kSameCalls * (1.0 + assumed)) {
+    // Rollouts that have grown twice will grow again.
+    const auto planned_for = assumed > 0.0 ? kRoomForCalls * count : count;
+    seen_calls_ = std::max(seen_calls_.value_or(0.0), planned_for);
+    differs_ = true;
+  } else if (count * kRoomForCalls >= assumed) {
+    num_steps_with_fewer_ = 0;
+  } else if (assumed_.caller.num_fewer < kMostFewer && !differs_) {
+    most_of_fewer_ = num_steps_with_fewer_ == 0 ? count : std::max(most_of_fewer_, count);
+    if (++num_steps_with_fewer_ == kStepsWithFewer) {
+      seen_calls_ = most_of_fewer_;
+      differs_ = true;
+    }
+  }
+}
+
+double CallerBehavior::other_calls() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return seen_calls_.value_or(assumed_.caller.other_calls);
+}
+
+size_t CallerBehavior::num_fewer() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool is_fewer =
+      seen_calls_.value_or(assumed_.caller.other_calls) < assumed_.caller.other_calls;
+  return assumed_.caller.num_fewer + (is_fewer ? 1 : 0);
 }
 
 bool CallerBehavior::is_as_assumed(const Loss& loss) const {

@@ -45,6 +45,10 @@ class CallerBehavior {
   // warning where they and their gradients take more than was planned for.
   void see(const std::vector<Output>& outputs);
 
+  // Notes how many other calls wait when the first backward of a step begins
+  // (CallerAssumptions::other_calls).
+  void see_other_calls(double count);
+
   // What a loss takes in a step, as multiples of the bytes of the gradients that it makes
   // (SeenInCalls).
   struct Loss {
@@ -68,6 +72,9 @@ class CallerBehavior {
   std::vector<bool> freed_before_backward() const;
   std::optional<double> loss_factor() const;
   double held_factor() const;
+  // Returns the number that held in the last steps that showed another one than was assumed.
+  double other_calls() const;
+  size_t num_fewer() const;
 
  private:
   // Returns the bytes of gradients, loss and outputs if the caller behaves as `behavior` says.
@@ -86,6 +93,9 @@ class CallerBehavior {
   SeenInCalls seen_;
   std::optional<std::vector<size_t>> counted_;  // nullopt: all outputs count
   bool has_seen_ = false;
+  std::optional<double> seen_calls_;  // other calls, if another number than was assumed
+  double most_of_fewer_ = 0.0;        // in the steps that `num_steps_with_fewer_` counts
+  size_t num_steps_with_fewer_ = 0;   // one after the other
   int64_t largest_bytes_ = 0;  // bytes_of(), as assumed, in the call with the largest outputs
   std::atomic<bool> differs_{false};
   std::atomic<bool> settled_{false};

@@ -168,10 +168,11 @@ std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& 
   constexpr int64_t kMaxFactor = 8;
   LossMemory loss;
   loss.incoming = problem.incoming_bytes();
-  const auto without = step.saved + loss.incoming;
+  const auto num_calls = 1 + step.num_others;  // whose gradients the loss makes
+  const auto without = step.saved + num_calls * loss.incoming;
   loss.held = std::max<int64_t>(step.at_backward + step.freed_before_backward - without, 0);
   loss.beside = std::max<int64_t>(step.loss_peak - without - loss.held, 0);
-  if (loss.held + loss.beside > kMaxFactor * loss.incoming)
+  if (loss.held + loss.beside > kMaxFactor * num_calls * loss.incoming)
     return std::nullopt;
   return loss;
 }

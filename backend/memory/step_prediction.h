@@ -79,8 +79,9 @@ struct LossMemory {
   int64_t held = 0;      // held to the end of the backward (Problem::held_by_caller)
 };
 // Returns the memory of the loss in `step`. `problem` is that of a region, or a joint one. Returns
-// nullopt if that is more than eight times the gradients: something else must then have run between
-// the call and its backward, or the size of the gradients is unknown.
+// nullopt if that is more than eight times the gradients of all calls that wait for their backward:
+// something else must then have run between the call and its backward, or the size of the gradients
+// is unknown.
 std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& step);
 
 // Raises RegionRun::beyond_in_loss and held_by_caller of the last run to what the loss needed, and

@@ -8,15 +8,57 @@
 
 namespace aten_recompute {
 
-std::shared_ptr<StepWatch> StepWatch::start(int64_t bytes_before) {
-  auto watch = StepMemoryWatch::start();
-  if (watch == nullptr)
-    return nullptr;
-  return std::shared_ptr<StepWatch>(new StepWatch(std::move(watch), bytes_before));
+namespace {
+
+// The last watch that was started. It may have ended.
+struct LastWatch {
+  std::mutex mutex;
+  std::weak_ptr<StepWatch> watch;
+};
+
+LastWatch& last_watch() {
+  static LastWatch instance;
+  return instance;
 }
 
-StepWatch::StepWatch(std::unique_ptr<StepMemoryWatch> watch, int64_t bytes_before)
-    : watch_(std::move(watch)), bytes_before_(bytes_before) {
+}  // namespace
+
+std::shared_ptr<StepWatch> StepWatch::start(int64_t bytes_before, const void* owner) {
+  auto memory = StepMemoryWatch::start();
+  if (memory == nullptr)
+    return nullptr;
+  const std::shared_ptr<StepWatch> watch(new StepWatch(std::move(memory), bytes_before, owner));
+  auto& last = last_watch();
+  const std::lock_guard<std::mutex> lock(last.mutex);
+  last.watch = watch;
+  return watch;
+}
+
+std::shared_ptr<StepWatch> StepWatch::take_over(const void* owner, int64_t bytes_before) {
+  auto& last = last_watch();
+  const std::lock_guard<std::mutex> lock(last.mutex);
+  const auto earlier = last.watch.lock();
+  auto watch = earlier == nullptr ? nullptr : earlier->hand_over(owner, bytes_before);
+  if (watch != nullptr)
+    last.watch = watch;
+  return watch;
+}
+
+std::shared_ptr<StepWatch> StepWatch::hand_over(const void* owner, int64_t bytes_before) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (owner != owner_ || !has_ended_ || has_begun_ || is_handed_over_ || !watch_->is_here())
+    return nullptr;
+  const std::shared_ptr<StepWatch> watch(new StepWatch(watch_, bytes_before_, owner_));
+  watch->memory_.num_others = memory_.num_others + 1;
+  watch->others_bytes_ = watch_->alive_bytes() + bytes_before_ - bytes_before;
+  watch->memory_.peak = std::max(memory_.peak, watch_->peak_bytes());
+  is_handed_over_ = has_given_up_ = true;
+  return watch;
+}
+
+StepWatch::StepWatch(std::shared_ptr<StepMemoryWatch> watch, int64_t bytes_before,
+                     const void* owner)
+    : watch_(std::move(watch)), bytes_before_(bytes_before), owner_(owner) {
   // MemoryWatch takes a profiler's place, so it is used only where there is none.
   if (at::globalContext().hasCUDA() && !at::hasCallbacks())
     on_any_device_ = std::make_unique<MemoryWatch>();
@@ -40,7 +82,7 @@ size_t StepWatch::begin_forward() {
 void StepWatch::end_call() {
   const std::lock_guard<std::mutex> lock(mutex_);
   memory_.saved = alive_in_forward();
-  memory_.peak = watch_->peak_bytes();
+  memory_.peak = std::max(memory_.peak, watch_->peak_bytes());
   watch_->reset_peak();
   on_any_device_.reset();
   has_ended_ = true;
@@ -58,6 +100,8 @@ bool StepWatch::begin_backward(size_t run, int64_t freed_before_backward) {
   if (!has_ended_)
     return false;
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (is_handed_over_)
+    return false;
   give_up_if(is_running_ || (has_begun_ && run >= run_) || !watch_->is_here());
   if (!has_begun_) {
     memory_.loss_peak = watch_->peak_bytes();
@@ -78,6 +122,8 @@ void StepWatch::end_backward(size_t run) {
   if (!has_ended_)
     return;
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (is_handed_over_)
+    return;
   give_up_if(!is_running_ || run != run_ || !watch_->is_here());
   is_running_ = false;
   memory_.backward[run].has_run = true;
@@ -88,6 +134,12 @@ void StepWatch::end_backward(size_t run) {
     watch_->stop();  // the caller's own work follows
 }
 
+void StepWatch::note_other_calls(int64_t num_earlier, bool has_later) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  give_up_if(num_earlier != memory_.num_others);
+  memory_.has_later_calls = has_later;
+}
+
 void StepWatch::hand_on(bool is_added) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++(is_added ? memory_.num_added_gradients : memory_.num_new_gradients);
@@ -95,6 +147,8 @@ void StepWatch::hand_on(bool is_added) {
 
 void StepWatch::stop() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (is_handed_over_)
+    return;
   give_up_if(is_running_);
   watch_->stop();
 }
@@ -107,8 +161,11 @@ void StepWatch::release() {
 StepMemory StepWatch::memory() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto memory = memory_;
-  for (auto* bytes : {&memory.saved, &memory.loss_peak, &memory.at_backward, &memory.peak})
-    *bytes += bytes_before_;
+  memory.peak += bytes_before_;
+  for (auto* bytes : {&memory.saved, &memory.loss_peak, &memory.at_backward})
+    *bytes += bytes_before_ - others_bytes_;
+  for (auto& bytes : memory.at_forward)
+    bytes -= others_bytes_;
   if (has_given_up_ || is_running_)
     memory.backward.clear();
   return memory;

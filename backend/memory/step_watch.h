@@ -16,7 +16,8 @@ namespace aten_recompute {
 // Number of steps that are watched under one plan, if none of them can be compared with the plan.
 constexpr size_t kMaxWatchedSteps = 4;
 
-// Memory of a step: bytes that it had allocated and not freed.
+// Memory of a step: bytes that it had allocated and not freed. Only `peak` contains what calls hold
+// from which the watch was taken over.
 struct StepMemory {
   std::vector<int64_t> at_forward;    // when each run of a region began
   int64_t saved = 0;                  // when the method had returned
@@ -24,6 +25,8 @@ struct StepMemory {
   int64_t at_backward = 0;            // when that backward began
   int64_t freed_before_backward = 0;  // part of `saved`: outputs that the caller did not hold
   int64_t peak = 0;                   // peak to the end of the last backward of a run
+  int64_t num_others = 0;             // calls from which the watch was taken over
+  bool has_later_calls = false;       // so that not all before the backward is the loss
   size_t num_new_gradients = 0;       // gradients that became the `.grad` of an attribute
   size_t num_added_gradients = 0;     // gradients that were added to a `.grad`
 
@@ -41,8 +44,13 @@ struct StepMemory {
 class StepWatch {
  public:
   // Returns nullptr if another step is watched. `bytes_before` is what the step has allocated until
-  // now, and holds to its end.
-  static std::shared_ptr<StepWatch> start(int64_t bytes_before = 0);
+  // now, and holds to its end. `owner` is what the calls that may take it over have in common.
+  static std::shared_ptr<StepWatch> start(int64_t bytes_before = 0, const void* owner = nullptr);
+  // Goes on with the watch of an earlier call of the calling thread that has returned and whose
+  // backward has not begun, so that the peak of a step of several calls is seen: what that call
+  // holds counts as held by another one. Returns nullptr where there is no such call of this owner.
+  // `bytes_before`: as for start(), of this call.
+  static std::shared_ptr<StepWatch> take_over(const void* owner, int64_t bytes_before = 0);
 
   // Returns whether the memory of all devices is watched to the end of the step, which is so on
   // machines without CUDA.
@@ -58,6 +66,10 @@ class StepWatch {
   // begin_backward() returns whether this is the first backward of the step.
   bool begin_backward(size_t run, int64_t freed_before_backward);
   void end_backward(size_t run);
+  // Notes how many calls before this one wait for their backward, and whether there was one after
+  // it. If the former are not those from which the watch was taken over, the step cannot be
+  // compared with a plan.
+  void note_other_calls(int64_t num_earlier, bool has_later);
   // Notes a gradient that becomes the `.grad` of a parameter, or with `is_added` is added to it.
   void hand_on(bool is_added);
 
@@ -72,21 +84,28 @@ class StepWatch {
   StepMemory memory() const;
 
  private:
-  StepWatch(std::unique_ptr<StepMemoryWatch> watch, int64_t bytes_before);
+  StepWatch(std::shared_ptr<StepMemoryWatch> watch, int64_t bytes_before, const void* owner);
   // Marks the backward as one that cannot be compared with a plan, if `condition` holds.
   void give_up_if(bool condition);
 
   // Returns the bytes allocated on any device.
   int64_t alive_in_forward() const;
 
-  std::unique_ptr<StepMemoryWatch> watch_;
+  // Ends this watch, and returns one that goes on; nullptr where this is no watch of a call of the
+  // owner and the calling thread that waits for its backward.
+  std::shared_ptr<StepWatch> hand_over(const void* owner, int64_t bytes_before);
+
+  const std::shared_ptr<StepMemoryWatch> watch_;
   const int64_t bytes_before_;
+  const void* const owner_;
+  int64_t others_bytes_ = 0;  // what they hold
   std::unique_ptr<MemoryWatch>
       on_any_device_;  // set during the forward if there are other devices than the CPU
   mutable std::mutex mutex_;
   StepMemory memory_;
-  bool has_begun_ = false;     // a backward has begun
-  bool is_running_ = false;    // the backward of run_ is running
+  bool has_begun_ = false;   // a backward has begun
+  bool is_running_ = false;  // the backward of run_ is running
+  bool is_handed_over_ = false;
   bool has_given_up_ = false;  // the backward cannot be compared with a plan
   size_t run_ = 0;             // the last run whose backward began
   std::atomic<size_t> num_holders_{0};

@@ -34,6 +34,7 @@ json to_json(const PlanMetrics& metrics) {
           {"unplanned_peak_bytes", metrics.unplanned_peak_bytes},
           {"predicted_saved_bytes", metrics.predicted_saved_bytes},
           {"outside_bytes", metrics.outside_bytes},
+          {"other_calls", metrics.other_calls},
           {"predicted_seconds", metrics.predicted_seconds},
           {"unplanned_seconds", metrics.unplanned_seconds},
           {"profile_seconds", metrics.profile_seconds},

@@ -54,7 +54,9 @@ std::string block_name(const Problem& problem, const MemoryBlock& block) {
     const bool is_number = name.find_first_not_of("0123456789") == std::string::npos;
     return is_number && producer >= 0 ? name + " of " + operator_name(problem, producer) : name;
   }
-  return block.node >= 0 ? "workspace of " + operator_name(problem, block.node) : "loss";
+  if (block.node >= 0)
+    return "workspace of " + operator_name(problem, block.node);
+  return block.kind == BlockKind::kGiven ? "other calls" : "loss";
 }
 
 json blocks_of(const Problem& problem, const StepMemoryWalk& walk, ChartTexts& texts) {

@@ -122,6 +122,21 @@ bool are_on_cpu(const std::vector<c10::IValue>& inputs) {
   });
 }
 
+// Notes what calls that were planned for these shapes have shown of others.
+void note_other_calls(std::vector<std::pair<InputShapes, CallerAssumptions>>& noted,
+                      const InputShapes& shapes, const CallerBehavior& caller) {
+  constexpr size_t kMost = 16;  // shapes; a program that has more makes new ones all the time
+  std::erase_if(noted, [&](const auto& each) { return each.first == shapes; });
+  CallerAssumptions seen;
+  seen.other_calls = caller.other_calls();
+  seen.num_fewer = caller.num_fewer();
+  if (seen.other_calls == 0.0 && seen.num_fewer == 0)
+    return;
+  if (noted.size() == kMost)
+    noted.erase(noted.begin());
+  noted.emplace_back(shapes, seen);
+}
+
 }  // namespace
 
 std::vector<bool> attribute_flags(const torch::jit::Node* region) {
@@ -199,8 +214,9 @@ void Region::say_why_compiled(const SpecializationKey& key, const InputShapes& s
 
 std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& key,
                                                       const std::vector<c10::IValue>& inputs,
-                                                      const Options& options, bool leanest,
+                                                      const InputShapes& shapes, bool leanest,
                                                       const Plans& plans) const {
+  const auto& options = options_;
   std::vector<KnownPlan> known;
   std::vector<KnownLayout> known_layouts;
   std::optional<bool> channels_last;
@@ -219,11 +235,12 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
     else
       known.push_back(as_known);
   }
+  const auto seen = seen_in(plans, shapes);
   const auto compiled = [&](const Options& by) {
     RegionInput input{graph_for(key), key.requires_grad,
                       is_attribute_,  plans.policy.for_next_plan(by),
                       inputs,         leanest,
-                      plans.seen,     rules_,
+                      seen,           rules_,
                       known,          plans.policy.largest_unplanned_bytes(),
                       channels_last,  key.autocast};
     input.is_one_of_several = is_one_of_several_;
@@ -257,6 +274,17 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
   }
 }
 
+SeenInCalls Region::seen_in(const Plans& plans, const InputShapes& shapes) {
+  auto seen = plans.seen;
+  for (const auto& [of_plan, caller] : plans.others) {
+    if (of_plan.cover(shapes)) {
+      seen.caller.other_calls = caller.other_calls;
+      seen.caller.num_fewer = caller.num_fewer;
+    }
+  }
+  return seen;
+}
+
 std::vector<std::shared_ptr<Region::Planned>> Region::remove_outdated(Plans& plans) {
   const auto is_outdated = [](const std::shared_ptr<Planned>& each) {
     return each->outgrown ||
@@ -273,6 +301,7 @@ std::vector<std::shared_ptr<Region::Planned>> Region::remove_outdated(Plans& pla
       plans.seen.profile.expanded = caller.expanded();
       plans.seen.caller = {caller.freed_before_backward(), caller.loss_factor(),
                            caller.held_factor()};
+      note_other_calls(plans.others, each->shapes, caller);
     }
   }
   plans.planned.erase_if(is_outdated);
@@ -445,9 +474,12 @@ std::shared_ptr<StepWatch> Region::watch(RegionCall& call, const std::vector<c10
   }
   const bool has_step = traits_of(options_).keeps_budget && !is_one_of_several_ &&
                         MethodCall::may_watch() && StepWatch::sees_all_memory();
-  if (!has_step || !compiled_region.wants_watch(is_for_larger))
+  if (!has_step)
     return nullptr;
-  auto watch = StepWatch::start(bytes_of_copies(method_memory_, inputs));
+  const auto bytes_before = bytes_of_copies(method_memory_, inputs);
+  auto watch = StepWatch::take_over(this, bytes_before);
+  if (watch == nullptr && compiled_region.wants_watch(is_for_larger))
+    watch = StepWatch::start(bytes_before, this);
   if (watch != nullptr)
     call.set_own_watch(watch, is_for_larger, difference_);
   return watch;

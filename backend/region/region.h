@@ -97,6 +97,9 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
     PlanCache<std::shared_ptr<Planned>> planned;
     ReplanPolicy policy;
     SeenInCalls seen;  // what calls have shown that an earlier plan did not assume
+    // Of that, what differs from plan to plan: the shapes that a plan was made for, and what its
+    // calls have shown.
+    std::vector<std::pair<InputShapes, CallerAssumptions>> others;
   };
 
   // Returns the key of these inputs, without `returned`. `described`: compilation_of().
@@ -138,12 +141,14 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // Returns, of the plans that cover the shapes, the one for the largest data; nullptr where there
   // is none, or data decide no sizes.
   static const std::shared_ptr<Planned>* find_for_data(Plans& plans, const InputShapes& shapes);
+  // Returns what has been seen in calls with these shapes.
+  static SeenInCalls seen_in(const Plans& plans, const InputShapes& shapes);
   // Returns the region compiled for these inputs. Needs mutex_ to be held. Throws
   // NotDifferentiable, NotProfiled, std::runtime_error for a budget or std::invalid_argument for a
   // plan it cannot keep.
   std::shared_ptr<const CompiledRegion> compile(const SpecializationKey& key,
                                                 const std::vector<c10::IValue>& inputs,
-                                                const Options& options, bool leanest,
+                                                const InputShapes& shapes, bool leanest,
                                                 const Plans& plans) const;
   // Removes plans that are not to be used again, and returns them. Notes the caller's behavior in
   // `seen`.

@@ -357,7 +357,7 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
   const ScratchMemory scratch;
   std::shared_ptr<const CompiledRegion> compiled_region;
   try {
-    compiled_region = compile(key, inputs, options_, leanest, plans);
+    compiled_region = compile(key, inputs, shapes, leanest, plans);
   } catch (const NotDifferentiable& error) {
     log_warning(LogTopic::kRules,
                 std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
@@ -477,6 +477,10 @@ bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
   set_histories(*call, outputs, outputs_require_grad, node);
   set_freed_histories(*compiled_region, outputs, freed_edges);
   capture_outputs(*call, outputs, possible_bases);
+  if (is_for_larger)
+    call->note_other_sizes();
+  if (traits_of(options_).keeps_budget && !is_one_of_several_)
+    call->wait_for_backward();
   if (own_watch != nullptr)
     own_watch->end_call();
   for (auto& output : outputs)

@@ -172,6 +172,11 @@ void note_caller(const PlanRequest& request, const RegionBoundary& boundary, Pro
   const auto& caller = request.seen.caller;
   problem.loss_bytes = static_cast<int64_t>(caller.loss_factor.value_or(1.0) * incoming);
   problem.held_by_caller = static_cast<int64_t>(caller.held_factor * incoming);
+  problem.other_calls = caller.other_calls;
+  for (size_t i = 0; caller.other_calls > 0.0 && i < boundary.gradients.size(); ++i) {
+    if (boundary.gradients[i] >= 0 && request.is_attribute[request.joint.gradient_inputs[i]])
+      problem.added_results.push_back(boundary.gradients[i]);
+  }
 }
 
 // Counts the copies that the method makes for the region: they are there during the whole step.
@@ -220,15 +225,17 @@ std::vector<Step> finish_plan(RegionPlan& plan, const RetentionPlan& retention) 
 }  // namespace
 
 GraphProblem problem_of(const JointGraph& joint, const Profile* profile, const Options& options,
-                        const std::vector<bool>& is_attribute) {
-  return make_problem(joint, profile, options.accumulate ? is_attribute : std::vector<bool>{});
+                        const std::vector<bool>& is_attribute, const CallerAssumptions& caller) {
+  // Gradients of several calls are added up before they are added to existing ones.
+  const bool is_added_at_once = options.accumulate && caller.other_calls == 0.0;
+  return make_problem(joint, profile, is_added_at_once ? is_attribute : std::vector<bool>{});
 }
 
 PlannedGraph plan_region(const PlanRequest& request) {
   const auto start = Clock::now();
   PlannedGraph planned;
-  planned.problem =
-      problem_of(request.joint, request.profile, request.options, request.is_attribute);
+  planned.problem = problem_of(request.joint, request.profile, request.options,
+                               request.is_attribute, request.seen.caller);
   if (traits_of(request.options).keeps_budget)
     obey_tags(planned.problem);
   auto boundary = boundary_of(request.joint, planned.problem);

@@ -49,9 +49,10 @@ PlannedGraph plan_region(const PlanRequest& request);
 PlannedGraph follow_plan(const JointGraph& joint, const RegionPlan& before,
                          const RetentionPlan& retention, const std::vector<int32_t>& not_held = {});
 
-// Returns the problem of a joint graph, before the strategy or earlier calls change it.
+// Returns the problem of a joint graph, before the strategy changes it. `caller` tells whether
+// several calls are made before one backward, whose gradients then wait for each other.
 GraphProblem problem_of(const JointGraph& joint, const Profile* profile, const Options& options,
-                        const std::vector<bool>& is_attribute);
+                        const std::vector<bool>& is_attribute, const CallerAssumptions& caller);
 
 // Returns the options for a region that cannot be profiled, and logs a warning that says why. A
 // budget is kept as well as can be, by computing again all that can be.

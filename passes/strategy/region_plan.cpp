@@ -18,6 +18,8 @@ PlanMetrics metrics_of(Simulator& simulator, const RetentionPlan& planned_by,
   metrics.unplanned_peak_bytes = unplanned.peak_bytes;
   metrics.fraction_counts_from = unplanned.peak_bytes;
   metrics.predicted_saved_bytes = planned.saved_bytes;
+  metrics.unplanned_saved_bytes = unplanned.saved_bytes;
+  metrics.other_calls = problem.other_calls;
   metrics.predicted_seconds = problem.base_seconds() + planned.recompute_seconds;
   metrics.unplanned_seconds = problem.base_seconds() + unplanned.recompute_seconds;
   metrics.num_nodes = problem.num_nodes;

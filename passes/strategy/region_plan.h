@@ -27,6 +27,8 @@ struct CallerAssumptions {
   // gradients.
   std::optional<double> loss_factor;  // nothing: not measured, so 1 is assumed
   double held_factor = 0.0;
+  double other_calls = 0.0;  // Problem::other_calls
+  size_t num_fewer = 0;      // how often a plan was made because there were fewer of them
 };
 
 // What earlier calls have shown and the region's inputs do not tell.
@@ -42,6 +44,8 @@ struct PlanMetrics {
   int64_t fraction_counts_from = 0;   // what a budget is a fraction of (Options::fraction_of)
   int64_t predicted_saved_bytes = 0;  // alive between forward and backward
   int64_t outside_bytes = 0;          // of these, kept by operators outside of regions
+  double other_calls = 0.0;           // Problem::other_calls
+  int64_t unplanned_saved_bytes = 0;  // alive between forward and backward, of keeping everything
   double predicted_seconds = 0.0;     // forward and backward
   double unplanned_seconds = 0.0;
   double profile_seconds = 0.0;  // what compiling spent

@@ -119,6 +119,12 @@ struct Problem {
   // The bytes that the caller allocated for the loss and holds to the end of the backward, such as
   // the unreduced value of torch.nn.functional.mse_loss.
   int64_t held_by_caller = 0;
+  // The number of other calls that the caller makes before the first of their backwards, as a
+  // siamese network does. Each keeps what this call keeps; one that keeps less is a part of a call.
+  // Their backwards follow each other.
+  double other_calls = 0.0;
+  // Results of the backward that are added to those of other calls: gradients of parameters.
+  std::vector<int32_t> added_results;
 
   size_t num_values() const { return producer.size(); }
   size_t num_storages() const { return bytes.size(); }

@@ -112,6 +112,8 @@ Problem read_problem(const Json& json) {
   problem.incoming = json.at("incoming").get<std::vector<int32_t>>();
   problem.loss_bytes = json.value("loss_bytes", int64_t{0});
   problem.held_by_caller = json.value("held_by_caller", int64_t{0});
+  problem.other_calls = json.value("other_calls", 0.0);
+  problem.added_results = json.value("added_results", std::vector<int32_t>{});
   return problem;
 }
 
@@ -147,11 +149,14 @@ void check_all_indices(const Problem& problem) {
     check_index(value, 0, problem.num_values(), "let_go");
   for (auto value : problem.incoming)
     check_index(value, 0, problem.num_values(), "incoming");
+  for (auto value : problem.added_results)
+    check_index(value, 0, problem.num_values(), "added_results");
 }
 
 // Sums of these must not overflow.
 void check_costs(const Problem& problem) {
   constexpr int64_t kMostBytes = int64_t{1} << 60;
+  constexpr double kMostCalls = 1e6;
   constexpr double kMostSeconds = 1e12, kMostFlops = 1e30;
   int64_t sum = 0;
   const auto add = [&](int64_t bytes, const char* list) {
@@ -173,6 +178,11 @@ void check_costs(const Problem& problem) {
   }
   add(problem.loss_bytes, "loss_bytes");
   add(problem.held_by_caller, "held_by_caller");
+  check(problem.other_calls >= 0.0 && problem.other_calls <= kMostCalls,
+        "\"other_calls\" has a number that is no count of calls, which is at most 1000000");
+  // Each of them holds less than the sum of all bytes.
+  check(static_cast<double>(sum) * (1.0 + problem.other_calls) <= static_cast<double>(kMostBytes),
+        "the bytes of all \"other_calls\" are more than 2^60");
 }
 
 bool contains(std::span<const int32_t> list, int32_t item) {
@@ -267,6 +277,10 @@ std::string to_json(const Problem& problem) {
     json["num_served_forward"] = problem.num_served_forward;
   if (problem.is_one_program)
     json["one_program"] = true;
+  if (problem.other_calls > 0.0)
+    json["other_calls"] = problem.other_calls;
+  if (!problem.added_results.empty())
+    json["added_results"] = problem.added_results;
   if (!problem.again.empty())
     json["nodes"]["again"] = problem.again;
   if (!problem.places.empty()) {

@@ -3,26 +3,39 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <utility>
 
 namespace aten_recompute {
 namespace {
 
-// Sums what exceeds a limit: each step of the first slot counts by itself, each other slot with its
-// worst step.
-class ExcessSum {
+// Finds the peaks of a run, and sums what exceeds a limit: each step of the first slot counts by
+// itself, each other slot with its worst step.
+class PeakCount {
  public:
-  explicit ExcessSum(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  PeakCount(const Problem& problem, int64_t limit_bytes)
+      : problem_(problem), limit_bytes_(limit_bytes) {}
 
-  void add(const Step& step, int64_t bytes) {
+  // Needs to be called from the last step to the first. `index` is that of the step.
+  void add(size_t index, const Step& step, int64_t bytes) {
+    if (bytes > found_.peak_bytes) {
+      found_.peak_bytes = bytes;
+      found_.peak_step = static_cast<int32_t>(index);
+    }
+    if (problem_.is_before_loss(step.slot))
+      found_.forward_peak_bytes = std::max(found_.forward_peak_bytes, bytes);
     if (step.slot == 0 || step.slot != slot_)
       close_slot();
     slot_ = step.slot;
     peak_bytes_ = std::max(peak_bytes_, bytes);
   }
 
-  double total() {
+  // Writes what was found into `result`.
+  void finish(Simulation& result) {
     close_slot();
-    return total_;
+    result.peak_bytes = found_.peak_bytes;
+    result.peak_step = found_.peak_step;
+    result.forward_peak_bytes = found_.forward_peak_bytes;
+    result.excess = total_;
   }
 
  private:
@@ -32,7 +45,9 @@ class ExcessSum {
     peak_bytes_ = 0;
   }
 
+  const Problem& problem_;
   int64_t limit_bytes_;
+  Simulation found_;
   int32_t slot_ = -1;
   int64_t peak_bytes_ = 0;
   double total_ = 0.0;
@@ -48,9 +63,10 @@ Simulator::State::State(const Problem& problem)
 Simulator::Simulator(const Problem& problem)
     : problem_(problem),
       tables_(problem),
+      incoming_bytes_(problem.incoming_bytes()),
       scheduler_(problem),
       state_(problem),
-      run_{RetentionPlan(problem), {}, {}, std::vector<uint8_t>(problem.num_values(), 0)} {}
+      run_{RetentionPlan(problem), {}, {}, {}, std::vector<uint8_t>(problem.num_values(), 0)} {}
 
 // Counts the memory of a value as alive, unless another value alive lies in it.
 inline void Simulator::add(int32_t value, int64_t own_bytes) {
@@ -123,6 +139,8 @@ void Simulator::begin_with_results() {
       keep(value);
   }
   state_.alive_bytes += state_.copied_results_bytes + problem_.held_by_caller;
+  state_.end_bytes = state_.alive_bytes;
+  state_.freed_bytes = 0;
 }
 
 // Goes from the beginning of the backward to the end of the forward, past the loss.
@@ -130,10 +148,16 @@ void Simulator::turn_to_forward(Simulation& result) {
   state_.alive_bytes -= state_.copied_results_bytes;
   run_.captured.assign(state_.life.begin(), state_.life.end());
   for (auto value : tables_.forward_results) {
-    if (is_recomputed(value) || tables_.is_freed_before_backward[value])
-      keep(value);
+    if (!is_recomputed(value) && !tables_.is_freed_before_backward[value])
+      continue;
+    const auto before = state_.alive_bytes;
+    keep(value);
+    if (tables_.is_freed_before_backward[value])
+      state_.freed_bytes += state_.alive_bytes - before;
   }
-  state_.at_loss_bytes = state_.alive_bytes + problem_.loss_bytes;
+  // The loss makes the gradients of other calls, too.
+  const auto other_gradients = bytes_of_other_calls(incoming_bytes_);
+  state_.at_loss_bytes = state_.alive_bytes + problem_.loss_bytes + other_gradients;
   state_.alive_bytes -= problem_.held_by_caller;
   for (auto value : problem_.incoming) {
     run_.captured[value] = false;
@@ -232,7 +256,7 @@ Simulation Simulator::walk(int64_t limit_bytes) {
   auto& step_bytes = run_.step_bytes;
   step_bytes.resize(steps.size());
   begin_with_results();
-  ExcessSum excess(limit_bytes);
+  PeakCount count(problem_, limit_bytes);
   double seconds = 0.0;
   bool in_backward = true;
   for (size_t i = steps.size(); i-- > 0;) {
@@ -248,18 +272,62 @@ Simulation Simulator::walk(int64_t limit_bytes) {
     const auto bytes = std::max(state_.at_loss_bytes, enter_step(step, node));
     state_.at_loss_bytes = 0;
     step_bytes[i] = bytes;
-    excess.add(step, bytes);
-    if (bytes > result.peak_bytes) {
-      result.peak_bytes = bytes;
-      result.peak_step = static_cast<int32_t>(i);
-    }
-    if (is_forward)
-      result.forward_peak_bytes = std::max(result.forward_peak_bytes, bytes);
+    count.add(i, step, bytes);
     leave_step(step, node);
   }
-  result.excess = excess.total();
+  count.finish(result);
   result.recompute_seconds = seconds - tables_.base_seconds;
+  run_.other_call_bytes.clear();
+  if (problem_.other_calls > 0.0)
+    add_other_calls(result, limit_bytes);
   return result;
+}
+
+// Returns what other calls hold, if each holds so many bytes.
+int64_t Simulator::bytes_of_other_calls(int64_t bytes) const {
+  return static_cast<int64_t>(problem_.other_calls * static_cast<double>(bytes));
+}
+
+// Adds what other calls hold to each step. How much each keeps is known at the end of the walk.
+void Simulator::add_other_calls(Simulation& result, int64_t limit_bytes) {
+  find_other_call_bytes(result.saved_bytes);
+  PeakCount count(problem_, limit_bytes);
+  for (size_t i = run_.schedule.steps.size(); i-- > 0;) {
+    run_.step_bytes[i] += run_.other_call_bytes[i];
+    count.add(i, run_.schedule.steps[i], run_.step_bytes[i]);
+  }
+  count.finish(result);
+}
+
+// In the forward and in its own backward, this call is the last one: all others wait. In the
+// backward of the one before, which is like it, one fewer waits, and the gradients of this call are
+// there. Those of parameters are added to them, so what the backward under way has handed on needs
+// no memory beside them.
+void Simulator::find_other_call_bytes(int64_t saved_bytes) {
+  const auto& steps = run_.schedule.steps;
+  const auto waiting_bytes = saved_bytes - state_.freed_bytes + incoming_bytes_;
+  const auto of_all = bytes_of_other_calls(waiting_bytes);
+  const auto of_all_but_one = std::max<int64_t>(0, of_all - waiting_bytes);
+  run_.other_call_bytes.assign(steps.size(), bytes_of_other_calls(saved_bytes));
+  std::vector<bool> is_result(problem_.num_values(), false);
+  for (auto value : tables_.backward_results)
+    is_result[value] = true;
+  std::vector<int64_t> added(problem_.num_values(), 0);  // bytes that are added, until seen
+  int64_t handed_on = 0;                                 // of them, by the end of a step
+  for (auto value : problem_.added_results) {
+    if (is_result[value] && tables_.own_bytes[value] > 0)
+      handed_on += added[value] = tables_.own_bytes[value];
+  }
+  const auto see = [&](int32_t value) { handed_on -= std::exchange(added[value], 0); };
+  for (size_t i = steps.size(); i-- > 0 && !problem_.is_before_loss(steps[i].slot);) {
+    // A gradient is handed on after the last step that makes or reads it.
+    const auto& node = tables_.nodes[steps[i].node];
+    for (auto k = node.reads.begin; k < node.reads.end; ++k)
+      see(tables_.reads[k].value);
+    for (auto k = node.outputs.begin; k < node.outputs.end; ++k)
+      see(tables_.outputs[k].value);
+    run_.other_call_bytes[i] = std::max(of_all, of_all_but_one + state_.end_bytes - handed_on);
+  }
 }
 
 Simulation Simulator::run(const RetentionPlan& plan, int64_t limit_bytes) {
@@ -267,6 +335,7 @@ Simulation Simulator::run(const RetentionPlan& plan, int64_t limit_bytes) {
   if (scheduler_.run(run_.plan, run_.schedule, max_steps_))
     return walk(limit_bytes);
   run_.step_bytes.clear();
+  run_.other_call_bytes.clear();
   Simulation endless;
   endless.peak_bytes = std::numeric_limits<int64_t>::max();
   endless.recompute_seconds = endless.excess = std::numeric_limits<double>::infinity();
@@ -288,7 +357,7 @@ PeakStep Simulator::peak(const Simulation& simulation) {
       turn_to_forward(ignored);
     }
     if (i == static_cast<size_t>(simulation.peak_step)) {
-      auto peak = describe_peak(step, simulation.peak_bytes);
+      auto peak = describe_peak(simulation);
       peak.step = simulation.peak_step;
       peak.node = step.node;
       return peak;
@@ -316,10 +385,14 @@ int64_t Simulator::bytes_of(const std::vector<int32_t>& values,
   return bytes;
 }
 
-// Describes the step that the walk has come to and not entered yet. `bytes` are alive in it.
-PeakStep Simulator::describe_peak(const Step& step, int64_t bytes) {
+// Describes the step that the walk has come to and not entered yet, which is the peak.
+PeakStep Simulator::describe_peak(const Simulation& simulation) {
   PeakStep peak;
-  if (state_.at_loss_bytes > 0 && state_.at_loss_bytes == bytes) {
+  const auto& step = run_.schedule.steps[simulation.peak_step];
+  const auto bytes = simulation.peak_bytes;
+  const auto of_others =
+      run_.other_call_bytes.empty() ? 0 : run_.other_call_bytes[simulation.peak_step];
+  if (state_.at_loss_bytes > 0 && state_.at_loss_bytes + of_others == bytes) {
     peak.at_loss = true;
     peak.operand_bytes = bytes_of(tables_.forward_results, {});
     peak.workspace_bytes = problem_.loss_bytes;

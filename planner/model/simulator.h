@@ -19,7 +19,7 @@ struct Simulation {
   int64_t peak_bytes = 0;
   int32_t peak_step = 0;           // index into the schedule
   int64_t forward_peak_bytes = 0;  // during steps of the forward
-  int64_t saved_bytes = 0;         // alive between forward and backward
+  int64_t saved_bytes = 0;         // alive between forward and backward, of one call
   double recompute_seconds = 0.0;  // beyond Problem::base_seconds()
   double excess = 0.0;             // sum over forward steps and slots of the bytes beyond the limit
 };
@@ -28,7 +28,10 @@ struct Simulation {
 struct SimulatedRun {
   RetentionPlan plan;
   Schedule schedule;
-  std::vector<int64_t> step_bytes;  // per step: bytes alive while it runs
+  // Per step: bytes alive while it runs, those of other calls included.
+  std::vector<int64_t> step_bytes;
+  // Per step: what other calls hold; empty if there are none.
+  std::vector<int64_t> other_call_bytes;
   // Per value that takes memory: the backward reads what the forward made.
   std::vector<uint8_t> captured;
 };
@@ -60,6 +63,7 @@ class Simulator {
   const std::vector<Step>& steps() const { return run_.schedule.steps; }
   const std::vector<Gap>& gaps() const { return run_.schedule.gaps; }
   const std::vector<int64_t>& step_bytes() const { return run_.step_bytes; }
+  const std::vector<int64_t>& other_call_bytes() const { return run_.other_call_bytes; }
   const std::vector<uint8_t>& captured() const { return run_.captured; }
 
   // Returns the number of steps without recomputation, optional nodes included.
@@ -80,6 +84,8 @@ class Simulator {
     int64_t alive_bytes = 0;
     int64_t copied_results_bytes = 0;  // results that the backward holds a second copy of
     int64_t at_loss_bytes = 0;  // alive while the loss runs; 0 once the forward's last step has it
+    int64_t end_bytes = 0;      // alive when the step is over
+    int64_t freed_bytes = 0;    // of outputs that the loss frees and the backward does not read
     std::vector<uint8_t> life;  // Life per value
     std::vector<int32_t> references;  // per storage: values alive that lie in it
     std::vector<uint8_t> is_rerun;    // per node with replay_bytes: a later step runs it again
@@ -90,6 +96,9 @@ class Simulator {
   int64_t enter_step(const Step& step, const MemoryTables::Node& node);
   void leave_step(const Step& step, const MemoryTables::Node& node);
   Simulation walk(int64_t limit_bytes);
+  void add_other_calls(Simulation& result, int64_t limit_bytes);
+  void find_other_call_bytes(int64_t saved_bytes);
+  int64_t bytes_of_other_calls(int64_t bytes) const;
   void add(int32_t value, int64_t own_bytes);
   void remove(int32_t value, int64_t own_bytes);
   void keep(int32_t value);
@@ -99,11 +108,12 @@ class Simulator {
   void read(const MemoryTables::Node& node, Life life);
   int64_t bytes_overwritten(const MemoryTables::Node& node, uint32_t reusable_operands) const;
   int64_t bytes_of(const std::vector<int32_t>& values, const std::vector<int32_t>& except) const;
-  PeakStep describe_peak(const Step& step, int64_t bytes);
+  PeakStep describe_peak(const Simulation& simulation);
   void add_held_results(PeakStep& peak, const Step& step, const std::vector<int32_t>& own) const;
 
   const Problem& problem_;
   const MemoryTables tables_;
+  const int64_t incoming_bytes_;
   Scheduler scheduler_;
   size_t max_steps_ = std::numeric_limits<size_t>::max();
   State state_;

@@ -23,7 +23,9 @@ class BlockWalk {
         is_alive_(problem.num_values(), 0),
         references_(problem.num_storages(), 0),
         ends_(problem.num_storages(), 0),
-        rerun_ends_(problem.num_all_nodes(), 0) {}
+        rerun_ends_(problem.num_all_nodes(), 0) {
+    add_other_calls(simulator.other_call_bytes());
+  }
 
   std::vector<MemoryBlock> run() {
     begin_with_results();
@@ -34,8 +36,7 @@ class BlockWalk {
         in_backward = false;
         turn_to_forward();
       }
-      const bool is_after_loss = loss_ >= 0 && !problem_.is_before_loss(step.slot);
-      const auto moment = static_cast<int32_t>(i) + (is_after_loss ? 1 : 0);
+      const auto moment = moment_of(i);
       enter_step(step, moment);
       leave_step(step, moment);
     }
@@ -51,6 +52,22 @@ class BlockWalk {
                  BlockKind kind = BlockKind::kTemporary) {
     if (bytes > 0 && begin < end)
       blocks_.push_back({value, node, bytes, begin, end, kind});
+  }
+
+  // Adds blocks for what other calls hold, of which there are `bytes` in each step.
+  void add_other_calls(const std::vector<int64_t>& bytes) {
+    for (size_t begin = 0, end = 0; begin < bytes.size(); begin = end) {
+      while (end < bytes.size() && bytes[end] == bytes[begin])
+        ++end;
+      add_block(-1, -1, bytes[begin], moment_of(begin), moment_of(end), BlockKind::kGiven);
+    }
+  }
+
+  // Returns the number of the moment in which the step runs. The loss, which follows the last step
+  // of the forward, is alive with it.
+  int32_t moment_of(size_t step) const {
+    const auto index = static_cast<int32_t>(step);
+    return loss_ >= 0 && index >= loss_ ? index + 1 : index;
   }
 
   void add(int32_t value, int32_t end) {
@@ -94,6 +111,9 @@ class BlockWalk {
   // stays to the end.
   void turn_to_forward() {
     add_block(-1, -1, problem_.loss_bytes, loss_, loss_ + 1);
+    const auto incoming = static_cast<double>(problem_.incoming_bytes());
+    add_block(-1, -1, static_cast<int64_t>(problem_.other_calls * incoming), loss_, loss_ + 1,
+              BlockKind::kGiven);
     std::unordered_set<int32_t> seen;
     for (auto value : tables_.forward_results) {
       const bool is_freed = tables_.is_freed_before_backward[value] != 0;
@@ -203,7 +223,7 @@ void set_kinds(StepMemoryWalk& walk, int32_t loss) {
   }
   for (auto& block : walk.blocks) {
     const auto kind = walk.moments[block.begin].kind;
-    if (block.kind == BlockKind::kWorkspace)
+    if (block.kind == BlockKind::kWorkspace || block.kind == BlockKind::kGiven)
       continue;
     if (block.value < 0)
       block.kind = block.node < 0 ? BlockKind::kLoss : BlockKind::kWorkspace;

@@ -80,6 +80,8 @@ def _peak_lines(figures: dict[str, Any], budget_bytes: int) -> Iterable[tuple[st
     kept = byte_text(figures["predicted_saved_bytes"]) + " between forward and backward"
     if figures["outside_bytes"]:
         kept += f", {byte_text(figures['outside_bytes'])} of it by operators outside of regions"
+    if figures["other_calls"]:
+        kept += f"; other calls before the same backward keep {figures['other_calls']:g} times as much"
     yield "kept", kept
     seconds, unplanned = figures["predicted_seconds"], figures["unplanned_seconds"]
     if unplanned:

@@ -15,6 +15,7 @@ class Metrics(TypedDict):
     unplanned_peak_bytes: int  # the same if everything that the backward reads is kept
     predicted_saved_bytes: int  # memory in use between the forward and the backward
     outside_bytes: int  # the part of it that operators outside of regions keep
+    other_calls: float  # calls that wait for their backward beside this one; a smaller one is a part of one
     predicted_seconds: float  # of the forward and the backward
     unplanned_seconds: float  # the same if nothing is recomputed
     profile_seconds: float  # time that measuring the operators took

@@ -136,5 +136,49 @@ TEST(CallerBehavior, OutputsForOtherRegionsDoNotCount) {
   EXPECT_THAT(caller.freed_before_backward(), ElementsAre(false, false));
 }
 
+SeenInCalls assuming(double other_calls, size_t num_fewer = 0) {
+  SeenInCalls seen;
+  seen.caller.other_calls = other_calls;
+  seen.caller.num_fewer = num_fewer;
+  return seen;
+}
+
+TEST(CallerBehavior, MoreCallsBeforeABackwardAreNoticedAtOnce) {
+  CallerBehavior caller(assuming(0.0), kPeak, true);
+  caller.see_other_calls(0.0);
+  EXPECT_FALSE(caller.differs());
+  caller.see_other_calls(2.0);
+  EXPECT_TRUE(caller.differs());
+  EXPECT_EQ(caller.other_calls(), 2.0);
+  caller.see({output(whole(), false)});
+  EXPECT_TRUE(caller.differs());
+  EXPECT_EQ(caller.num_fewer(), 0U);
+}
+
+TEST(CallerBehavior, CallsThatGrowAgainGetRoom) {
+  CallerBehavior caller(assuming(4.0), kPeak, true);
+  caller.see_other_calls(8.0);
+  EXPECT_EQ(caller.other_calls(), 10.0);
+}
+
+TEST(CallerBehavior, FewerCallsAreNoticedWhereTheyFollowEachOther) {
+  CallerBehavior caller(assuming(4.0), kPeak, true);
+  for (const double count : {1.0, 0.0, 2.0, 4.0, 1.0, 2.0, 0.0}) {
+    caller.see_other_calls(count);
+    EXPECT_FALSE(caller.differs()) << count;
+  }
+  caller.see_other_calls(1.0);
+  EXPECT_TRUE(caller.differs());
+  EXPECT_EQ(caller.other_calls(), 2.0);  // the most of the last four
+  EXPECT_EQ(caller.num_fewer(), 1U);
+}
+
+TEST(CallerBehavior, FewerCallsMakeAFewPlansOnly) {
+  CallerBehavior caller(assuming(4.0, /*num_fewer=*/3), kPeak, true);
+  for (int step = 0; step < 20; ++step)
+    caller.see_other_calls(0.0);
+  EXPECT_FALSE(caller.differs());
+}
+
 }  // namespace
 }  // namespace aten_recompute

@@ -153,5 +153,72 @@ TEST(StepWatch, IsOffIfAnotherAllocatorWrapsItsOwn) {
   c10::SetAllocator(c10::kCPU, plain, 255);
 }
 
+void expect_to_go_on_with_a_later_call(bool is_first_largest) {
+  const int owner = 0;
+  const int another = 0;
+  const auto first = StepWatch::start(/*bytes_before=*/5, &owner);
+  ASSERT_NE(first, nullptr);
+  first->hold();
+  first->begin_forward();
+  if (is_first_largest)
+    bytes(6000);
+  const auto kept_by_first = bytes(1000);
+  EXPECT_EQ(StepWatch::take_over(&owner), nullptr);  // the call has not returned
+  first->end_call();
+  EXPECT_EQ(StepWatch::take_over(&another), nullptr);
+  std::thread([&] { EXPECT_EQ(StepWatch::take_over(&owner), nullptr); }).join();
+
+  const auto copies = bytes(7);
+  const auto second = StepWatch::take_over(&owner, /*bytes_before=*/7);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(StepWatch::start(), nullptr);
+  second->hold();
+  second->begin_forward();
+  const auto kept_by_second = bytes(500);
+  second->end_call();
+  const auto of_the_loss = bytes(70);
+  second->begin_backward(0, 0);
+  bytes(3000);
+  second->note_other_calls(1, false);
+  second->end_backward(0);
+
+  EXPECT_FALSE(first->begin_backward(0, 0));
+  first->end_backward(0);
+  first->release();
+  EXPECT_TRUE(first->memory().backward.empty());
+  const auto memory = second->memory();
+  EXPECT_EQ(memory.num_others, 1);
+  EXPECT_EQ(memory.saved, 7 + 500);
+  EXPECT_EQ(memory.at_backward, 7 + 500 + 70);
+  EXPECT_EQ(memory.peak, is_first_largest ? 5 + 6000 : 5 + 1000 + 7 + 500 + 70 + 3000);
+  ASSERT_EQ(memory.backward.size(), 1U);
+  EXPECT_EQ(memory.backward[0].peak, 3000);
+  EXPECT_EQ(StepWatch::take_over(&owner), nullptr);  // its backward has begun
+}
+
+TEST(StepWatch, GoesOnWithALaterCall) {
+  expect_to_go_on_with_a_later_call(/*is_first_largest=*/false);
+  expect_to_go_on_with_a_later_call(/*is_first_largest=*/true);
+}
+
+// Some of the calls from which the watch was taken over are gone, so their memory is, too.
+TEST(StepWatch, CannotCompareAStepWhoseOtherCallsAreGone) {
+  const int owner = 0;
+  const auto first = StepWatch::start(0, &owner);
+  ASSERT_NE(first, nullptr);
+  first->hold();
+  first->begin_forward();
+  first->end_call();
+  const auto second = StepWatch::take_over(&owner);
+  ASSERT_NE(second, nullptr);
+  second->hold();
+  second->begin_forward();
+  second->end_call();
+  second->begin_backward(0, 0);
+  second->note_other_calls(0, false);
+  second->end_backward(0);
+  EXPECT_TRUE(second->memory().backward.empty());
+}
+
 }  // namespace
 }  // namespace aten_recompute

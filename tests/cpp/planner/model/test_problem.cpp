@@ -81,6 +81,15 @@ TEST(Problem, IsTheSameAfterAJsonRoundTrip) {
   EXPECT_EQ(to_json(again), to_json(problem));
 }
 
+TEST(Problem, OtherCallsRoundTrip) {
+  auto problem = example();
+  problem.other_calls = 1.5;
+  problem.added_results = {problem.results[0]};
+  const auto again = problem_from_json(to_json(problem));
+  EXPECT_EQ(again.other_calls, 1.5);
+  EXPECT_EQ(again.added_results, problem.added_results);
+}
+
 TEST(Problem, AnEmptyProblemRoundTrips) {
   const auto again = problem_from_json(to_json(Problem()));
   EXPECT_EQ(again.num_all_nodes(), 0U);
@@ -152,6 +161,8 @@ TEST(Problem, RefusesCostsThatAreNone) {
   expect_problem_refused(changed_example("/nodes/seconds/0", 1e300), "\"seconds\"");
   expect_problem_refused(changed_example("/nodes/flops/0", -1.0), "\"flops\"");
   expect_problem_refused(changed_example("/loss_bytes", -1), "\"loss_bytes\"");
+  expect_problem_refused(changed_example("/other_calls", -1.0), "\"other_calls\"");
+  expect_problem_refused(changed_example("/other_calls", 1e7), "\"other_calls\"");
 }
 
 TEST(Problem, TakesCostsUpToTheirBounds) {

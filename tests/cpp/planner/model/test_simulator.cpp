@@ -164,6 +164,74 @@ TEST(Simulator, TheLossCountsBetweenForwardAndBackward) {
   EXPECT_EQ(figures.saved_bytes, 70);
 }
 
+// Without them: 10 30 110 | 130 80 55, where 70 bytes wait for the backward and 45 remain after it.
+TEST(Simulator, OtherCallsHoldWhatThisOneKeeps) {
+  Chain chain;
+  chain.problem.other_calls = 2.0;
+  Simulator simulator(chain.problem);
+  const auto figures = simulator.run(RetentionPlan(chain.problem), 300);
+  // In the backward, each of the others has its gradient of 40 bytes, too, and the loss makes them.
+  EXPECT_THAT(simulator.step_bytes(),
+              ElementsAre(10 + 140, 30 + 140, 70 + 40 + 140 + 80, 130 + 220, 80 + 220, 55 + 220));
+  EXPECT_EQ(figures.saved_bytes, 70);  // of one call
+  EXPECT_EQ(figures.peak_bytes, 350);
+  EXPECT_EQ(figures.peak_step, 3);
+  EXPECT_EQ(figures.forward_peak_bytes, 330);
+  EXPECT_EQ(figures.excess, 30.0 + 50.0);
+  const auto peak = simulator.peak(figures);
+  EXPECT_EQ(peak.operand_bytes + peak.result_bytes + peak.workspace_bytes + peak.other_bytes, 350);
+
+  // Half a call keeps half of it.
+  chain.problem.other_calls = 0.5;
+  EXPECT_EQ(Simulator(chain.problem).run(RetentionPlan(chain.problem)).peak_bytes, 130 + 55);
+
+  // The next run of a problem without them has none.
+  chain.problem.other_calls = 0.0;
+  Simulator alone(chain.problem);
+  EXPECT_EQ(alone.run(RetentionPlan(chain.problem)).peak_bytes, 130);
+  EXPECT_TRUE(alone.other_call_bytes().empty());
+}
+
+// The backward of the first of two calls runs beside the gradients of the second. Those that it has
+// handed on are added to them.
+TEST(Simulator, GradientsOfLaterCallsAreThereInAnEarlierBackward) {
+  SmallProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto a = b.fresh("a", {x}, 10);
+  b.result(b.fresh("y", {a}, 4));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 4);
+  const auto gw = b.fresh("gw", {dy, a}, 100);
+  const auto ga = b.fresh("ga", {dy}, 10);
+  const auto gv = b.fresh("gv", {ga}, 50);
+  b.result(gw);
+  b.result(gv);
+  auto problem = b.build();
+  problem.other_calls = 1.0;
+  const auto bytes_of = [&] {
+    Simulator simulator(problem);
+    simulator.run(RetentionPlan(problem));
+    return simulator.step_bytes();
+  };
+  // a y, then dy gw a y, gw ga dy y and gw gv ga y. Nothing waits but y and both gradients.
+  EXPECT_THAT(bytes_of(), ElementsAre(10 + 14, 14 + 4 + 14 + 4, 118 + 154, 118 + 154, 164 + 154));
+  problem.added_results = {gw};
+  EXPECT_THAT(bytes_of(), ElementsAre(24, 36, 118 + 154, 118 + 54, 164 + 54));
+  problem.added_results = {gw, gv};
+  EXPECT_THAT(bytes_of(), ElementsAre(24, 36, 118 + 154, 118 + 54, 164 + 54));
+}
+
+TEST(Simulator, AnOutputThatTheLossFreesDoesNotWait) {
+  Chain chain;
+  chain.problem.other_calls = 1.0;
+  chain.problem.freed_before_backward = chain.problem.results;
+  Simulator simulator(chain.problem);
+  simulator.run(RetentionPlan(chain.problem));
+  // Before the loss, the other call has its output of 40 bytes; after it, the gradient.
+  EXPECT_THAT(simulator.step_bytes(),
+              ElementsAre(10 + 70, 30 + 70, 70 + 40 + 70 + 40, 90 + 70, 40 + 70, 15 + 70));
+}
+
 TEST(Simulator, ExcessIsSummedOverForwardStepsAndSlots) {
   const Chain chain;
   Simulator simulator(chain.problem);

@@ -85,6 +85,19 @@ TEST(StepBlocks, SayWhatIsAliveFromWhereToWhere) {
   expect_as_simulated(problem, RetentionPlan(problem));
 }
 
+TEST(StepBlocks, TellWhatOtherCallsHold) {
+  auto problem = chain_of_two();
+  problem.loss_bytes = 40;
+  problem.other_calls = 1.0;
+  const auto walk = walk_step(problem, RetentionPlan(problem));
+  // The loss makes the gradient of the other call, which has it from then on.
+  EXPECT_THAT(bytes(walk),
+              ElementsAre(10 + 70, 30 + 70, 70 + 70, 150 + 110, 130 + 110, 80 + 110, 55 + 110));
+  EXPECT_THAT(lines(problem, walk),
+              ::testing::IsSupersetOf({"- given 0..4 70", "- given 3..4 40", "- given 4..7 110"}));
+  expect_as_simulated(problem, RetentionPlan(problem));
+}
+
 TEST(StepBlocks, TellWhatIsDroppedAndMadeAgain) {
   const auto problem = chain_of_two();
   RetentionPlan plan(problem);

@@ -1,0 +1,83 @@
+// The calls whose backward may still come.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "backend/memory/caller_behavior.h"
+
+namespace aten_recompute {
+
+// Counts the calls that are made before one backward, as siamese networks, generators with their
+// critics and sums of losses do: what each of them keeps is in memory until its backward. Calls of
+// each thread are counted alone. Thread-safe.
+class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
+ public:
+  // Returns the calls of the process.
+  static PendingCalls& of_process();
+
+  // A call that has returned.
+  struct Kept {
+    std::shared_ptr<CallerBehavior> caller;  // of its plan
+    // What the call keeps for its backward if nothing is made again, and what a call of the sizes
+    // that its plan was made for does: bytes that do not depend on plans.
+    double bytes = 0.0;
+    double planned_bytes = 0.0;
+  };
+  // The other calls of a step, as one of its calls sees them.
+  struct Others {
+    int64_t num_earlier = 0;
+    bool has_later = false;
+    double like_planned = 0.0;  // as CallerAssumptions::other_calls
+  };
+
+  // A call, until its backward has begun.
+  class Call {
+   public:
+    Call(std::shared_ptr<PendingCalls> calls, std::thread::id thread, uint64_t number)
+        : calls_(std::move(calls)), thread_(thread), number_(number) {}
+    ~Call() { calls_->end(*this); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    // Notes that the backward of this call begins. If it is the first one since calls were made,
+    // the plans of all these calls learn what the others keep. Returns the others of this call.
+    Others begin_backward() const { return calls_->begin_backward(*this); }
+
+   private:
+    friend class PendingCalls;
+    const std::shared_ptr<PendingCalls> calls_;
+    const std::thread::id thread_;
+    const uint64_t number_;
+  };
+
+  // Adds a call of the calling thread that has returned.
+  std::unique_ptr<Call> add(Kept kept);
+
+ private:
+  struct Entry {
+    uint64_t number = 0;
+    Kept kept;
+  };
+  struct CallsOfThread {
+    // Those since the last backward began, in their order. Earlier ones that still wait are no part
+    // of the step: they may be results that a program keeps.
+    std::vector<Entry> of_step;
+    std::map<uint64_t, Others> others;  // of earlier ones, by number
+  };
+
+  void end(const Call& call);
+  Others begin_backward(const Call& call);
+  // Ends the step: finds the others of each of its calls.
+  static void find_others(CallsOfThread& calls);
+
+  std::mutex mutex_;
+  std::map<std::thread::id, CallsOfThread> calls_;
+  uint64_t num_added_ = 0;
+};
+
+}  // namespace aten_recompute

@@ -1,0 +1,255 @@
+"""Several calls of a module before one backward, as in siamese networks: budgets count what all of them keep."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import aten_recompute
+from benchmarks.memory import Tracker
+from support.helpers import assert_same, lowered_copy
+
+Inputs = list[Tensor]
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.wide, self.narrow = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.narrow(F.gelu(self.wide(self.norm(x))))
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*[Block(32) for _ in range(5)])
+        self.head = nn.Linear(32, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(self.head(self.blocks(x)), dim=1)
+
+
+def contrast(module: Any, inputs: Inputs) -> None:
+    results = [module(x) for x in inputs]
+    count = min(len(each) for each in results)
+    loss = torch.stack([(each[:count] - results[0][:count]).square().mean() for each in results]).sum()
+    loss = loss + results[0].sum()
+    del results
+    loss.backward()
+
+
+def one_after_the_other(module: Any, inputs: Inputs) -> None:
+    losses = [module(x).square().mean() for x in inputs]
+    for loss in losses:
+        loss.backward()
+
+
+def holding_results(module: Any, inputs: Inputs) -> None:
+    results = [module(x) for x in inputs]
+    torch.stack([each.square().mean() for each in results]).sum().backward()
+
+
+def rows(*counts: int, gradients: tuple[int, ...] = ()) -> Inputs:
+    generator = torch.Generator().manual_seed(1)
+    inputs = [torch.randn(count, 32, generator=generator) for count in counts]
+    for index in gradients:
+        inputs[index].requires_grad_()
+    return inputs
+
+
+class Training:
+    """Trains copies of one module with a step of several calls, and measures the peaks."""
+
+    def __init__(self, tracker: Tracker, step: Callable[[Any, Inputs], None]) -> None:
+        self.tracker = tracker
+        self.step = step
+
+    def peak(self, module: Any, inputs: Inputs) -> tuple[int, list[Tensor | None]]:
+        module.zero_grad(set_to_none=True)
+        for x in inputs:
+            x.grad = None
+        with self.tracker.measure_peak() as peak:
+            self.step(module, inputs)
+        return peak.bytes, [parameter.grad for _, parameter in sorted(module.named_parameters())]
+
+
+def variants_of(module: Any) -> list[Any]:
+    [method] = aten_recompute.report(module)["methods"]
+    return [v for s in method["specialisations"] for region in s["regions"] for v in region["variants"]]
+
+
+@pytest.mark.parametrize("step", [contrast, one_after_the_other, holding_results])
+@pytest.mark.parametrize("count", [2, 3, 6])
+@pytest.mark.parametrize("share", [0.6, 0.4])
+def test_a_budget_in_bytes_is_kept_from_the_second_step_on(
+    step: Callable[[Any, Inputs], None], count: int, share: float, tracker: Tracker
+) -> None:
+    eager = Encoder()
+    inputs = rows(*[256] * count)
+    training = Training(tracker, step)
+    unplanned, expected = [training.peak(eager, inputs) for _ in range(2)][1]
+    budget = int(share * unplanned)
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    training.peak(lowered, inputs)
+    for _ in range(3):
+        peak, gradients = training.peak(lowered, inputs)
+        assert peak <= budget
+        assert_same(gradients, expected)
+    [variant] = variants_of(lowered)
+    assert variant["other_calls"] == count - 1
+    assert variant["predicted_peak_bytes"] == pytest.approx(peak, rel=0.03)
+    assert 0.8 * budget < peak  # no more is made again than needed
+
+
+def test_the_measured_peak_is_that_of_all_calls(tracker: Tracker) -> None:
+    inputs = rows(256, 256, 256)
+    training = Training(tracker, contrast)
+    lowered = lowered_copy(Encoder(), "budget", memory_budget=0.5)
+    peaks = [training.peak(lowered, inputs)[0] for _ in range(4)]
+    [variant] = variants_of(lowered)
+    assert variant["measured_peak_bytes"] == pytest.approx(peaks[-1], abs=256)
+    assert variant["predicted_peak_bytes"] == pytest.approx(peaks[-1], abs=256)
+    assert "other calls before the same backward keep 2 times as much" in str(aten_recompute.report(lowered))
+    [chart] = aten_recompute.report(lowered).charts()
+    assert chart.planned.peak_bytes == variant["predicted_peak_bytes"]
+    assert any(block.name == "other calls" for block in chart.planned.blocks)
+
+
+def test_a_fraction_counts_from_the_peak_of_all_calls(tracker: Tracker) -> None:
+    eager = Encoder()
+    inputs = rows(256, 256, 256)
+    training = Training(tracker, contrast)
+    unplanned = max(training.peak(eager, inputs)[0] for _ in range(2))
+    lowered = lowered_copy(eager, "budget", memory_budget=0.4)
+    peaks = [training.peak(lowered, inputs)[0] for _ in range(4)]
+    assert max(peaks[1:]) <= 0.4 * unplanned
+    [variant] = variants_of(lowered)
+    assert variant["unplanned_peak_bytes"] == pytest.approx(unplanned, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param(lambda: rows(256, 256, gradients=(0,)), id="one input requires a gradient"),
+        pytest.param(lambda: rows(256, 256, gradients=(0, 1)), id="both inputs require one"),
+        pytest.param(lambda: rows(256, 64, 64, 64), id="a large and three small ones"),
+    ],
+)
+def test_calls_that_differ_keep_one_budget(inputs: Callable[[], Inputs], tracker: Tracker) -> None:
+    eager = Encoder()
+    training = Training(tracker, contrast)
+    unplanned, expected = [training.peak(eager, inputs()) for _ in range(2)][1]
+    budget = int(0.5 * unplanned)
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    training.peak(lowered, inputs())
+    for _ in range(6):
+        peak, gradients = training.peak(lowered, inputs())
+        assert peak <= budget
+        assert_same(gradients, expected)
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 32)
+        self.blocks = nn.Sequential(*[Block(32) for _ in range(5)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.blocks(self.first(x))
+
+
+@pytest.mark.parametrize("share", [0.6, 0.45])
+def test_modules_that_are_lowered_one_by_one_keep_one_budget(share: float, tracker: Tracker) -> None:
+    x = rows(256)[0]
+
+    def peak(encoder: Any, decoder: Any) -> int:
+        for module in (encoder, decoder):
+            module.zero_grad(set_to_none=True)
+        with tracker.measure_peak() as measured:
+            F.mse_loss(decoder(encoder(x)), x).backward()
+        return measured.bytes
+
+    modules = [Encoder(), Decoder()]
+    budget = int(share * max(peak(*modules) for _ in range(2)))
+    lowered = [lowered_copy(module, "budget", memory_budget=f"{budget}B") for module in modules]
+    peaks = [peak(*lowered) for _ in range(6)]
+    # The second step, whose plans know of each other, shows what the loss takes.
+    assert max(peaks[1:]) <= 1.05 * budget
+    assert max(peaks[3:]) <= budget
+    assert all(variants_of(module)[-1]["other_calls"] > 0.5 for module in lowered)
+
+
+def test_a_module_that_is_enabled_learns_it_too(tracker: Tracker) -> None:
+    eager = Encoder()
+    inputs = rows(256, 256)
+    training = Training(tracker, contrast)
+    budget = int(0.5 * max(training.peak(eager, inputs)[0] for _ in range(2)))
+    scripted = torch.jit.script(copy.deepcopy(eager))
+    aten_recompute.enable(scripted, "budget", memory_budget=f"{budget}B")
+    peaks = [training.peak(scripted, inputs)[0] for _ in range(3)]
+    assert max(peaks[1:]) <= budget
+
+
+def test_existing_gradients_are_added_to(tracker: Tracker) -> None:
+    eager = Encoder()
+    inputs = rows(256, 256)
+
+    def peak(module: Any) -> int:
+        with tracker.measure_peak() as measured:
+            contrast(module, inputs)
+        return measured.bytes
+
+    budget = int(0.5 * max(peak(eager) for _ in range(3)))
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B", accumulate=True)
+    lowered.zero_grad(set_to_none=True)
+    peaks = [peak(lowered) for _ in range(5)]
+    assert max(peaks[2:]) <= budget
+
+
+def test_a_result_that_is_kept_from_before_the_training_needs_no_room() -> None:
+    inputs = rows(256)
+    lowered = lowered_copy(Encoder(), "budget", memory_budget=0.6)
+    looked_at = lowered(inputs[0])
+    for _ in range(6):
+        contrast(lowered, inputs)
+    assert looked_at.requires_grad
+    [variant] = variants_of(lowered)
+    assert variant["other_calls"] == 0  # after the steps that showed that there are fewer
+
+
+def test_calls_whose_number_grows_and_falls(tracker: Tracker) -> None:
+    eager = Encoder()
+    training = Training(tracker, contrast)
+    counts = [1, 2, 4, 3, 2, 5, 1, 1, 1, 1, 1, 2, 5, 5]
+    most = max(training.peak(eager, rows(*[64] * 5))[0] for _ in range(2))
+    budget = int(0.6 * most)
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    assert_same(
+        training.peak(lowered, rows(64, 64))[1],
+        training.peak(eager, rows(64, 64))[1],
+    )
+    peaks = []
+    for count in counts:
+        peak, gradients = training.peak(lowered, rows(*[64] * count))
+        assert_same(gradients, training.peak(eager, rows(*[64] * count))[1])
+        peaks.append(peak)
+    assert peaks[-1] <= budget
+
+
+def test_accumulation_of_single_calls_needs_no_room() -> None:
+    lowered = lowered_copy(Encoder(), "budget", memory_budget=0.7)
+    for _ in range(3):
+        for x in rows(64, 64, 64):
+            lowered(x).square().mean().backward()
+    [variant] = variants_of(lowered)
+    assert variant["other_calls"] == 0
