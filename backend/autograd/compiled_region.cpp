@@ -284,11 +284,14 @@ void CompiledRegion::note_step(const StepMemory& step, bool has_other_sizes,
                        .gradient_bytes = loss->incoming,
                        .exceeds_plan = matters});
   }
-  const bool is_comparable = is_as_planned && !has_other_sizes;
+  const bool is_comparable = is_as_planned && !has_other_sizes && !step.is_first_of_several;
   if (is_comparable)
     measured_peak_bytes_ = step.peak;
+  const auto& assumed = graphs_.plan->assumed.caller;
+  const bool is_noted = loss || caller_->other_calls() > assumed.other_calls ||
+                        caller_->retained() > assumed.retained;
   if (is_comparable || (is_like && matters))
-    difference.say(metrics, step, /*is_planned_again=*/is_outdated());
+    difference.say(metrics, step, /*is_planned_again=*/is_noted && is_outdated());
 }
 
 std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(

@@ -130,6 +130,7 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
     has_other_sizes_ = has_other_sizes_ || others.like_planned < assumed;
     if (watch_ != nullptr && difference_ != nullptr)
       watch_->note_other_calls(others.num_earlier, others.has_later);
+    note_retained(keep);
   }
   Run run;
   run.pass = ++num_passes_;
@@ -416,6 +417,15 @@ int64_t RegionCall::bytes_let_go() const {
   return bytes;
 }
 
+void RegionCall::note_retained(bool keeps_graph) {
+  const double retained = num_passes_ > 0 ? 2.0 : keeps_graph ? 1.0 : 0.0;
+  compiled_region_->caller()->see_retained(retained);
+  has_other_sizes_ =
+      has_other_sizes_ || retained < compiled_region_->plan()->assumed.caller.retained;
+  if (keeps_graph && watch_ != nullptr)
+    watch_->note_retained_graph();
+}
+
 int64_t RegionCall::bytes_kept() const {
   int64_t bytes = 0;
   std::set<const c10::StorageImpl*> seen;
@@ -437,7 +447,9 @@ int64_t RegionCall::bytes_kept() const {
 }
 
 void RegionCall::wait_for_backward() {
-  if (compiled_region_->caller() == nullptr)
+  // What hooks have packed is theirs. A checkpoint repeats the call, and expects it to keep the
+  // same tensors under the same plan.
+  if (compiled_region_->caller() == nullptr || at::SavedTensorDefaultHooks::get_hooks().has_value())
     return;
   const auto& metrics = compiled_region_->plan()->metrics;
   const auto planned = static_cast<double>(metrics.unplanned_saved_bytes);

@@ -250,6 +250,8 @@ class RegionCall {
   int64_t bytes_let_go() const;
   // Returns the bytes that the captures which are not the caller's, and the outputs, lie in.
   int64_t bytes_kept() const;
+  // Notes that a backward begins, which may leave the captures for another one.
+  void note_retained(bool keeps_graph);
   void forget_captures();
   // Ends this call's part in the step of the arena, unless the backward can run again.
   void end_arena_step();
@@ -265,7 +267,7 @@ class RegionCall {
   std::shared_ptr<StepWatch> watch_;            // nullptr if the step is not watched
   size_t number_ = 0;                           // this run's number in the watch
   std::shared_ptr<PeakDifference> difference_;  // set if the step runs this region alone
-  // Tensors have other sizes than those planned for, or fewer other calls wait.
+  // Tensors have other sizes than those planned for, or fewer calls wait, or backwards follow.
   bool has_other_sizes_ = false;
   OpenStep arena_step_;
   size_t arena_run_ = 0;

@@ -14,14 +14,14 @@ constexpr double kTolerance = 0.03;
 // A share of the peak that is not worth another plan.
 constexpr double kNegligible = 1e-4;
 
-// How far numbers of calls may differ, as a share, so that no plan changes.
-constexpr double kSameCalls = 0.02;
-// Where their number has grown twice, plans leave room for so many times as many.
-constexpr double kRoomForCalls = 1.25;
-// How many steps with fewer calls make a new plan, if they follow each other, and how often that
-// may happen. A single one may be a test of the module before the training.
+// How far numbers may differ, as a share, so that no plan changes.
+constexpr double kSameNumber = 0.02;
+// Where a number has grown twice, plans leave room for so many times as much.
+constexpr double kRoom = 1.25;
+// How many steps with a smaller number make a new plan, if they follow each other. A single one may
+// be a test of the module before the training. Each time it takes twice as many.
 constexpr size_t kStepsWithFewer = 4;
-constexpr size_t kMostFewer = 3;
+constexpr size_t kMostDoublings = 20;
 
 std::vector<bool> expanded_dimensions(const CallerBehavior::Output& output) {
   const auto& gradient = output.gradient;
@@ -50,8 +50,36 @@ bool turn_off(std::vector<bool>& flags, const std::vector<bool>& others) {
 
 }  // namespace
 
+SeenNumber::SeenNumber(double assumed, size_t num_fewer)
+    : assumed_(assumed),
+      num_steps_to_fall_(kStepsWithFewer << std::min(num_fewer, kMostDoublings)) {}
+
+bool SeenNumber::see(double number, bool may_fall) {
+  if (number > assumed_ + kSameNumber * (1.0 + assumed_)) {
+    // Rollouts that have grown twice will grow again.
+    const auto planned_for = assumed_ > 0.0 ? kRoom * number : number;
+    changed_ = std::max(changed_.value_or(0.0), planned_for);
+    return true;
+  }
+  if (number * kRoom * kRoom >= assumed_) {
+    num_fewer_ = 0;
+    return false;
+  }
+  if (!may_fall)
+    return false;
+  most_of_fewer_ = num_fewer_ == 0 ? number : std::max(most_of_fewer_, number);
+  if (++num_fewer_ < num_steps_to_fall_)
+    return false;
+  changed_ = most_of_fewer_;
+  return true;
+}
+
 CallerBehavior::CallerBehavior(SeenInCalls assumed, int64_t peak_bytes, bool loss_is_measured)
-    : assumed_(std::move(assumed)), peak_bytes_(peak_bytes), loss_is_measured_(loss_is_measured) {}
+    : assumed_(std::move(assumed)),
+      peak_bytes_(peak_bytes),
+      loss_is_measured_(loss_is_measured),
+      other_calls_(assumed_.caller.other_calls, assumed_.caller.num_fewer),
+      retained_(assumed_.caller.retained, assumed_.caller.num_fewer) {}
 
 void CallerBehavior::count_only(const std::vector<size_t>& outputs) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -118,7 +146,8 @@ void CallerBehavior::see(const std::vector<Output>& outputs) {
                  [](const auto& flags) { return std::any_of(flags.begin(), flags.end(), is_on); });
   const auto more = bytes_of(outputs, seen_) - assumed_bytes;
   const auto limit = static_cast<int64_t>(kTolerance * static_cast<double>(peak_bytes_));
-  differs_ = more > limit || -more > limit || has_other_loss() || seen_calls_.has_value();
+  differs_ = more > limit || -more > limit || has_other_loss() || other_calls_.has_changed() ||
+             retained_.has_changed();
   if (more > limit) {
     log_warning(
         LogTopic::kMemory,
@@ -129,35 +158,34 @@ void CallerBehavior::see(const std::vector<Output>& outputs) {
   }
 }
 
+void CallerBehavior::see_number(SeenNumber& number, double seen) {
+  // Where there will be another plan anyway, a smaller number can wait.
+  differs_ = number.see(seen, /*may_fall=*/!differs_) || differs_;
+}
+
 void CallerBehavior::see_other_calls(double count) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto assumed = assumed_.caller.other_calls;
-  if (count > assumed + kSameCalls * (1.0 + assumed)) {
-    // Rollouts that have grown twice will grow again.
-    const auto planned_for = assumed > 0.0 ? kRoomForCalls * count : count;
-    seen_calls_ = std::max(seen_calls_.value_or(0.0), planned_for);
-    differs_ = true;
-  } else if (count * kRoomForCalls >= assumed) {
-    num_steps_with_fewer_ = 0;
-  } else if (assumed_.caller.num_fewer < kMostFewer && !differs_) {
-    most_of_fewer_ = num_steps_with_fewer_ == 0 ? count : std::max(most_of_fewer_, count);
-    if (++num_steps_with_fewer_ == kStepsWithFewer) {
-      seen_calls_ = most_of_fewer_;
-      differs_ = true;
-    }
-  }
+  see_number(other_calls_, count);
+}
+
+void CallerBehavior::see_retained(double retained) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  see_number(retained_, retained);
 }
 
 double CallerBehavior::other_calls() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return seen_calls_.value_or(assumed_.caller.other_calls);
+  return other_calls_.get();
+}
+
+double CallerBehavior::retained() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return retained_.get();
 }
 
 size_t CallerBehavior::num_fewer() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const bool is_fewer =
-      seen_calls_.value_or(assumed_.caller.other_calls) < assumed_.caller.other_calls;
-  return assumed_.caller.num_fewer + (is_fewer ? 1 : 0);
+  return assumed_.caller.num_fewer + (other_calls_.has_fallen() || retained_.has_fallen() ? 1 : 0);
 }
 
 bool CallerBehavior::is_as_assumed(const Loss& loss) const {

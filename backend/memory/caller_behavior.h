@@ -13,6 +13,28 @@
 
 namespace aten_recompute {
 
+// A number that steps show and a plan assumes. It may fall again.
+class SeenNumber {
+ public:
+  // `num_fewer` is how often it has fallen before.
+  SeenNumber(double assumed, size_t num_fewer);
+
+  // Notes the number of a step. Returns whether the plan should assume another one. `may_fall` says
+  // that this may be a smaller one.
+  bool see(double number, bool may_fall);
+  // Returns what to assume, and whether that is less than was assumed.
+  double get() const { return changed_.value_or(assumed_); }
+  bool has_fallen() const { return get() < assumed_; }
+  bool has_changed() const { return changed_.has_value(); }
+
+ private:
+  const double assumed_;
+  const size_t num_steps_to_fall_;
+  std::optional<double> changed_;
+  double most_of_fewer_ = 0.0;  // in the steps that num_fewer_ counts
+  size_t num_fewer_ = 0;        // steps with a smaller number, one after the other
+};
+
 // Observes outputs, their gradients and the loss. The compiled regions of one region that were
 // planned with the same profile share one object. Thread-safe.
 //
@@ -45,9 +67,10 @@ class CallerBehavior {
   // warning where they and their gradients take more than was planned for.
   void see(const std::vector<Output>& outputs);
 
-  // Notes how many other calls wait when the first backward of a step begins
-  // (CallerAssumptions::other_calls).
+  // Notes how many other calls wait when the first backward of a step begins, and what a backward
+  // leaves in memory (CallerAssumptions::other_calls and retained).
   void see_other_calls(double count);
+  void see_retained(double retained);
 
   // What a loss takes in a step, as multiples of the bytes of the gradients that it makes
   // (SeenInCalls).
@@ -72,8 +95,9 @@ class CallerBehavior {
   std::vector<bool> freed_before_backward() const;
   std::optional<double> loss_factor() const;
   double held_factor() const;
-  // Returns the number that held in the last steps that showed another one than was assumed.
+  // These return the numbers that held in the last steps that showed others than were assumed.
   double other_calls() const;
+  double retained() const;
   size_t num_fewer() const;
 
  private:
@@ -81,6 +105,8 @@ class CallerBehavior {
   int64_t bytes_of(const std::vector<Output>& outputs, const SeenInCalls& behavior) const;
   // Returns whether the output counts as the caller's (count_only()).
   bool counts(size_t output) const;
+  // Notes a number of a step. Needs mutex_ to be held.
+  void see_number(SeenNumber& number, double seen);
   // Returns whether a loss takes so little more than was assumed that no plan changes.
   bool is_as_assumed(const Loss& loss) const;
   // Returns whether the measured loss differs from the assumed one. Needs mutex_ to be held.
@@ -93,9 +119,8 @@ class CallerBehavior {
   SeenInCalls seen_;
   std::optional<std::vector<size_t>> counted_;  // nullopt: all outputs count
   bool has_seen_ = false;
-  std::optional<double> seen_calls_;  // other calls, if another number than was assumed
-  double most_of_fewer_ = 0.0;        // in the steps that `num_steps_with_fewer_` counts
-  size_t num_steps_with_fewer_ = 0;   // one after the other
+  SeenNumber other_calls_;
+  SeenNumber retained_;
   int64_t largest_bytes_ = 0;  // bytes_of(), as assumed, in the call with the largest outputs
   std::atomic<bool> differs_{false};
   std::atomic<bool> settled_{false};

@@ -15,7 +15,7 @@ std::unique_ptr<PendingCalls::Call> PendingCalls::add(Kept kept) {
   const auto thread = std::this_thread::get_id();
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto number = num_added_++;
-  calls_[thread].of_step.push_back({number, std::move(kept)});
+  calls_[thread].push_back({number, std::move(kept)});
   return std::make_unique<Call>(shared_from_this(), thread, number);
 }
 
@@ -24,41 +24,62 @@ void PendingCalls::end(const Call& call) {
   const auto found = calls_.find(call.thread_);
   if (found == calls_.end())
     return;
-  auto& calls = found->second;
-  std::erase_if(calls.of_step, [&](const Entry& each) { return each.number == call.number_; });
-  calls.others.erase(call.number_);
-  if (calls.of_step.empty() && calls.others.empty())
+  std::erase_if(found->second, [&](const Entry& each) { return each.number == call.number_; });
+  if (found->second.empty())
     calls_.erase(found);
 }
 
 PendingCalls::Others PendingCalls::begin_backward(const Call& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& calls = calls_[call.thread_];
-  if (!calls.others.contains(call.number_))
+  if (!calls.empty() && calls.back().num_backwards == 0)
     find_others(calls);
-  return calls.others[call.number_];
+  const auto found = std::find_if(calls.begin(), calls.end(),
+                                  [&](const Entry& each) { return each.number == call.number_; });
+  return found == calls.end() ? Others{} : found->others;
 }
 
-void PendingCalls::find_others(CallsOfThread& calls) {
+void PendingCalls::find_others(Calls& calls) {
+  // What has waited longer is a result that the program keeps, such as one that it printed.
+  constexpr uint64_t kMostBackwards = 32;
+  // A plan is of no use to calls of others that keep so many times as much.
+  constexpr double kNegligible = 16.0;
+  struct OfPlan {
+    double planned_bytes = 0.0;
+    double bytes = 0.0;    // of all its calls
+    double largest = 0.0;  // of one of them
+  };
+  std::map<CallerBehavior*, OfPlan> plans;
+  std::vector<Entry*> waiting;
   double all = 0.0;
-  for (const auto& each : calls.of_step)
+  for (auto& each : calls) {
+    if (each.num_backwards++ >= kMostBackwards)
+      continue;
+    waiting.push_back(&each);
+    auto& plan = plans[each.kept.caller.get()];
+    plan.planned_bytes = each.kept.planned_bytes;
+    plan.bytes += each.kept.bytes;
+    plan.largest = std::max(plan.largest, each.kept.bytes);
     all += each.kept.bytes;
-  // Each plan leaves room for what the others keep if they make as much again as it does. Of its
-  // calls, the smallest has the most beside it.
-  std::map<CallerBehavior*, double> most;
+  }
+  double most = 0.0;
+  for (const auto& [caller, plan] : plans)
+    most = std::max(most, plan.bytes);
+  // Each plan leaves room for what the others keep if they make as much again as it does. Its
+  // largest call has the least beside it, and needs the most itself.
+  std::map<CallerBehavior*, double> like_planned;
+  for (const auto& [caller, plan] : plans) {
+    const bool counts = plan.planned_bytes > 0.0 && most <= kNegligible * plan.bytes;
+    like_planned[caller] = counts ? (all - plan.largest) / plan.planned_bytes : 0.0;
+    caller->see_other_calls(like_planned[caller]);
+  }
   int64_t num_earlier = 0;
-  const auto count = static_cast<int64_t>(calls.of_step.size());
-  for (const auto& [number, kept] : calls.of_step) {
-    const auto like_planned =
-        kept.planned_bytes > 0.0 ? (all - kept.bytes) / kept.planned_bytes : 0.0;
-    calls.others[number] = {num_earlier, num_earlier + 1 < count, like_planned};
-    auto& of_plan = most[kept.caller.get()];
-    of_plan = std::max(of_plan, like_planned);
+  const auto count = static_cast<int64_t>(waiting.size());
+  for (auto* each : waiting) {
+    if (each->num_backwards == 1)
+      each->others = {num_earlier, num_earlier + 1 < count, like_planned[each->kept.caller.get()]};
     ++num_earlier;
   }
-  for (const auto& [caller, like_planned] : most)
-    caller->see_other_calls(like_planned);
-  calls.of_step.clear();
 }
 
 }  // namespace aten_recompute

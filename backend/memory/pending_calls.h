@@ -44,8 +44,9 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
-    // Notes that the backward of this call begins. If it is the first one since calls were made,
-    // the plans of all these calls learn what the others keep. Returns the others of this call.
+    // Notes that the backward of this call begins. If it is the first one since a call was made,
+    // the plans of all that wait learn what the others keep. Returns the others of this call, as
+    // they were in the first backward after it.
     Others begin_backward() const { return calls_->begin_backward(*this); }
 
    private:
@@ -62,21 +63,18 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   struct Entry {
     uint64_t number = 0;
     Kept kept;
+    uint64_t num_backwards = 0;  // that began since the call returned
+    Others others{};             // when the first of these began
   };
-  struct CallsOfThread {
-    // Those since the last backward began, in their order. Earlier ones that still wait are no part
-    // of the step: they may be results that a program keeps.
-    std::vector<Entry> of_step;
-    std::map<uint64_t, Others> others;  // of earlier ones, by number
-  };
+  using Calls = std::vector<Entry>;  // of a thread, in their order
 
   void end(const Call& call);
   Others begin_backward(const Call& call);
-  // Ends the step: finds the others of each of its calls.
-  static void find_others(CallsOfThread& calls);
+  // Finds the others of each call, when a backward begins.
+  static void find_others(Calls& calls);
 
   std::mutex mutex_;
-  std::map<std::thread::id, CallsOfThread> calls_;
+  std::map<std::thread::id, Calls> calls_;
   uint64_t num_added_ = 0;
 };
 

@@ -140,6 +140,11 @@ void StepWatch::note_other_calls(int64_t num_earlier, bool has_later) {
   memory_.has_later_calls = has_later;
 }
 
+void StepWatch::note_retained_graph() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  memory_.is_first_of_several = true;
+}
+
 void StepWatch::hand_on(bool is_added) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++(is_added ? memory_.num_added_gradients : memory_.num_new_gradients);

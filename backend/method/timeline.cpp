@@ -56,7 +56,7 @@ std::string block_name(const Problem& problem, const MemoryBlock& block) {
   }
   if (block.node >= 0)
     return "workspace of " + operator_name(problem, block.node);
-  return block.kind == BlockKind::kGiven ? "other calls" : "loss";
+  return block.kind == BlockKind::kGiven ? "other calls and backwards" : "loss";
 }
 
 json blocks_of(const Problem& problem, const StepMemoryWalk& walk, ChartTexts& texts) {

@@ -122,16 +122,15 @@ bool are_on_cpu(const std::vector<c10::IValue>& inputs) {
   });
 }
 
-// Notes what calls that were planned for these shapes have shown of others.
-void note_other_calls(std::vector<std::pair<InputShapes, CallerAssumptions>>& noted,
-                      const InputShapes& shapes, const CallerBehavior& caller) {
+// Notes what calls that were planned for these shapes have shown of other calls and backwards.
+void note_others(std::vector<std::pair<InputShapes, CallerAssumptions>>& noted,
+                 const InputShapes& shapes, const CallerBehavior& caller) {
   constexpr size_t kMost = 16;  // shapes; a program that has more makes new ones all the time
   std::erase_if(noted, [&](const auto& each) { return each.first == shapes; });
   CallerAssumptions seen;
   seen.other_calls = caller.other_calls();
+  seen.retained = caller.retained();
   seen.num_fewer = caller.num_fewer();
-  if (seen.other_calls == 0.0 && seen.num_fewer == 0)
-    return;
   if (noted.size() == kMost)
     noted.erase(noted.begin());
   noted.emplace_back(shapes, seen);
@@ -276,12 +275,15 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
 
 SeenInCalls Region::seen_in(const Plans& plans, const InputShapes& shapes) {
   auto seen = plans.seen;
-  for (const auto& [of_plan, caller] : plans.others) {
-    if (of_plan.cover(shapes)) {
-      seen.caller.other_calls = caller.other_calls;
-      seen.caller.num_fewer = caller.num_fewer;
-    }
-  }
+  if (plans.others.empty())
+    return seen;
+  // Inputs that are larger than all before are used as the last ones were.
+  auto found = std::find_if(plans.others.rbegin(), plans.others.rend(),
+                            [&](const auto& each) { return each.first.cover(shapes); });
+  const auto& caller = (found == plans.others.rend() ? plans.others.rbegin() : found)->second;
+  seen.caller.other_calls = caller.other_calls;
+  seen.caller.retained = caller.retained;
+  seen.caller.num_fewer = caller.num_fewer;
   return seen;
 }
 
@@ -301,7 +303,10 @@ std::vector<std::shared_ptr<Region::Planned>> Region::remove_outdated(Plans& pla
       plans.seen.profile.expanded = caller.expanded();
       plans.seen.caller = {caller.freed_before_backward(), caller.loss_factor(),
                            caller.held_factor()};
-      note_other_calls(plans.others, each->shapes, caller);
+      note_others(plans.others, each->shapes, caller);
+      if (std::find(plans.replaced.begin(), plans.replaced.end(), each->shapes) ==
+          plans.replaced.end())
+        plans.replaced.push_back(each->shapes);
     }
   }
   plans.planned.erase_if(is_outdated);

@@ -98,8 +98,10 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
     ReplanPolicy policy;
     SeenInCalls seen;  // what calls have shown that an earlier plan did not assume
     // Of that, what differs from plan to plan: the shapes that a plan was made for, and what its
-    // calls have shown.
+    // calls have shown; the latest last.
     std::vector<std::pair<InputShapes, CallerAssumptions>> others;
+    // Shapes whose plans were removed, and not yet made anew, because of what steps have shown.
+    std::vector<InputShapes> replaced;
   };
 
   // Returns the key of these inputs, without `returned`. `described`: compilation_of().

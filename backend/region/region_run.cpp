@@ -330,13 +330,24 @@ Region::Choice Region::choose(const SpecializationKey& key,
   return choice;
 }
 
+namespace {
+
+// Returns whether a checkpoint repeats the call in a backward. It compares what the call saves with
+// what the first one saved, so both run the same plan.
+bool is_repeated_by_checkpoint() {
+  return at::SavedTensorDefaultHooks::get_hooks().has_value() &&
+         torch::autograd::get_current_graph_task_id() >= 0;
+}
+
+}  // namespace
+
 Region::Choice Region::compiled_for(const SpecializationKey& key,
                                     const std::vector<c10::IValue>& inputs,
                                     const InputShapes& shapes, bool exact, bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& plans = compiled_regions_[key];
   std::vector<std::shared_ptr<Planned>> removed;
-  if (traits_of(options_).keeps_budget)
+  if (traits_of(options_).keeps_budget && !is_repeated_by_checkpoint())
     removed = remove_outdated(plans);
   // Where a region cannot be differentiated, shapes make no difference.
   const auto* found =
@@ -349,7 +360,8 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
     return {(*found)->compiled_region, (*found)->shapes != shapes, plans.policy.may_start_again()};
   if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
     say_why_compiled(key, shapes, plans, !removed.empty());
-  if (removed.empty() && !plans.planned.empty())
+  const bool was_planned = std::erase(plans.replaced, shapes) > 0;
+  if (!was_planned && !plans.planned.empty())
     plans.policy.note_larger_inputs();
   last_key_ = &compiled_regions_.find(key)->first;
   // The step that follows is recorded in memory of its own, so it needs none that is kept.

@@ -25,6 +25,7 @@ def check_supported(problem: dict[str, Any]) -> None:
         (values["storages"] != [[index] for index in range(len(held))], "values without a storage of their own"),
         (any(len(nodes["outputs"][node]) != 1 for node in forward), "forward nodes of several outputs or none"),
         ("other_calls" in problem, "several calls before one backward"),
+        ("retains_graph" in problem, "several backwards"),
         (any(not held[v] and v not in problem["incoming"] for v in given), "inputs that nobody holds"),
     ]:
         if wrong:

@@ -165,6 +165,11 @@ std::vector<int32_t> freed_before_backward(const PlanRequest& request,
   return values;
 }
 
+// Returns whether gradients are added to those of other backwards of the same step.
+bool has_several_backwards(const CallerAssumptions& caller) {
+  return caller.other_calls > 0.0 || caller.retained > 1.0;
+}
+
 // Writes what earlier calls have shown of the caller into the problem.
 void note_caller(const PlanRequest& request, const RegionBoundary& boundary, Problem& problem) {
   problem.freed_before_backward = freed_before_backward(request, boundary);
@@ -173,7 +178,9 @@ void note_caller(const PlanRequest& request, const RegionBoundary& boundary, Pro
   problem.loss_bytes = static_cast<int64_t>(caller.loss_factor.value_or(1.0) * incoming);
   problem.held_by_caller = static_cast<int64_t>(caller.held_factor * incoming);
   problem.other_calls = caller.other_calls;
-  for (size_t i = 0; caller.other_calls > 0.0 && i < boundary.gradients.size(); ++i) {
+  problem.retains_graph = caller.retained > 0.0;
+  problem.repeats_backward = caller.retained > 1.0;
+  for (size_t i = 0; has_several_backwards(caller) && i < boundary.gradients.size(); ++i) {
     if (boundary.gradients[i] >= 0 && request.is_attribute[request.joint.gradient_inputs[i]])
       problem.added_results.push_back(boundary.gradients[i]);
   }
@@ -226,8 +233,8 @@ std::vector<Step> finish_plan(RegionPlan& plan, const RetentionPlan& retention) 
 
 GraphProblem problem_of(const JointGraph& joint, const Profile* profile, const Options& options,
                         const std::vector<bool>& is_attribute, const CallerAssumptions& caller) {
-  // Gradients of several calls are added up before they are added to existing ones.
-  const bool is_added_at_once = options.accumulate && caller.other_calls == 0.0;
+  // Gradients of several backwards are added up before they are added to existing ones.
+  const bool is_added_at_once = options.accumulate && !has_several_backwards(caller);
   return make_problem(joint, profile, is_added_at_once ? is_attribute : std::vector<bool>{});
 }
 

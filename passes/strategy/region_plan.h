@@ -28,7 +28,9 @@ struct CallerAssumptions {
   std::optional<double> loss_factor;  // nothing: not measured, so 1 is assumed
   double held_factor = 0.0;
   double other_calls = 0.0;  // Problem::other_calls
-  size_t num_fewer = 0;      // how often a plan was made because there were fewer of them
+  // Backwards of a call: 1 leaves the graph in memory, 2 is another one after it; 0: one frees it.
+  double retained = 0.0;
+  size_t num_fewer = 0;  // how often a plan was made because there were fewer of one of these
 };
 
 // What earlier calls have shown and the region's inputs do not tell.

@@ -123,8 +123,12 @@ struct Problem {
   // siamese network does. Each keeps what this call keeps; one that keeps less is a part of a call.
   // Their backwards follow each other.
   double other_calls = 0.0;
-  // Results of the backward that are added to those of other calls: gradients of parameters.
+  // Results of the backward that are added to those of other backwards: gradients of parameters.
   std::vector<int32_t> added_results;
+  // The backward leaves what it has read in memory, for another one.
+  bool retains_graph = false;
+  // There is another one, which finds the gradients of the first.
+  bool repeats_backward = false;
 
   size_t num_values() const { return producer.size(); }
   size_t num_storages() const { return bytes.size(); }

@@ -113,6 +113,8 @@ Problem read_problem(const Json& json) {
   problem.loss_bytes = json.value("loss_bytes", int64_t{0});
   problem.held_by_caller = json.value("held_by_caller", int64_t{0});
   problem.other_calls = json.value("other_calls", 0.0);
+  problem.retains_graph = json.value("retains_graph", false);
+  problem.repeats_backward = json.value("repeats_backward", false);
   problem.added_results = json.value("added_results", std::vector<int32_t>{});
   return problem;
 }
@@ -279,6 +281,10 @@ std::string to_json(const Problem& problem) {
     json["one_program"] = true;
   if (problem.other_calls > 0.0)
     json["other_calls"] = problem.other_calls;
+  if (problem.retains_graph) {
+    json["retains_graph"] = true;
+    json["repeats_backward"] = problem.repeats_backward;
+  }
   if (!problem.added_results.empty())
     json["added_results"] = problem.added_results;
   if (!problem.again.empty())

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 namespace aten_recompute {
@@ -124,8 +125,9 @@ int64_t Simulator::bytes_of_copied_results() const {
 }
 
 // Begins the walk at the end of the step. Results that the backward recomputes are counted
-// separately, because the caller's and the backward's are two copies.
-void Simulator::begin_with_results() {
+// separately, because the caller's and the backward's are two copies. With `retains_graph`, what
+// the backward reads of the forward is there, too.
+void Simulator::begin_with_results(bool retains_graph) {
   std::fill(state_.life.begin(), state_.life.end(), kDead);
   std::fill(state_.references.begin(), state_.references.end(), 0);
   std::fill(state_.is_rerun.begin(), state_.is_rerun.end(), 0);
@@ -134,13 +136,31 @@ void Simulator::begin_with_results() {
   state_.copied_results_bytes = bytes_of_copied_results();
   for (auto value : tables_.backward_results)
     keep(value);
+  state_.gradient_bytes = state_.alive_bytes;
   for (auto value : tables_.forward_results) {
     if (!is_recomputed(value) && !tables_.is_freed_before_backward[value])
       keep(value);
   }
-  state_.alive_bytes += state_.copied_results_bytes + problem_.held_by_caller;
+  state_.alive_bytes += state_.copied_results_bytes;
   state_.end_bytes = state_.alive_bytes;
+  state_.alive_bytes += problem_.held_by_caller;
   state_.freed_bytes = 0;
+  if (retains_graph)
+    keep_captured();
+}
+
+// Keeps what the backward reads of the forward.
+void Simulator::keep_captured() {
+  const auto& steps = run_.schedule.steps;
+  for (size_t i = steps.size(); i-- > 0 && !problem_.is_before_loss(steps[i].slot);) {
+    const auto& node = tables_.nodes[steps[i].node];
+    for (auto k = node.reads.begin; k < node.reads.end; ++k) {
+      const auto value = tables_.reads[k].value;
+      const auto producer = problem_.producer[value];
+      if (producer >= 0 && problem_.in_forward(producer) && !is_recomputed(value))
+        keep(value);
+    }
+  }
 }
 
 // Goes from the beginning of the backward to the end of the forward, past the loss.
@@ -250,12 +270,12 @@ inline void Simulator::leave_step(const Step& step, const MemoryTables::Node& no
 
 // Walks from the last step to the first: a value is alive from the run that made it to its last
 // read.
-Simulation Simulator::walk(int64_t limit_bytes) {
+Simulation Simulator::walk(int64_t limit_bytes, bool retains_graph) {
   Simulation result;
   const auto& steps = run_.schedule.steps;
   auto& step_bytes = run_.step_bytes;
   step_bytes.resize(steps.size());
-  begin_with_results();
+  begin_with_results(retains_graph);
   PeakCount count(problem_, limit_bytes);
   double seconds = 0.0;
   bool in_backward = true;
@@ -277,9 +297,14 @@ Simulation Simulator::walk(int64_t limit_bytes) {
   }
   count.finish(result);
   result.recompute_seconds = seconds - tables_.base_seconds;
-  run_.other_call_bytes.clear();
-  if (problem_.other_calls > 0.0)
-    add_other_calls(result, limit_bytes);
+  return result;
+}
+
+Simulation Simulator::walk_all(int64_t limit_bytes) {
+  auto result = walk(limit_bytes, /*retains_graph=*/false);
+  run_.other_bytes.clear();
+  if (problem_.other_calls > 0.0 || problem_.retains_graph)
+    add_others(result, limit_bytes);
   return result;
 }
 
@@ -288,54 +313,126 @@ int64_t Simulator::bytes_of_other_calls(int64_t bytes) const {
   return static_cast<int64_t>(problem_.other_calls * static_cast<double>(bytes));
 }
 
-// Adds what other calls hold to each step. How much each keeps is known at the end of the walk.
-void Simulator::add_other_calls(Simulation& result, int64_t limit_bytes) {
-  find_other_call_bytes(result.saved_bytes);
+// Adds to each step what other calls and backwards hold. How much the calls keep is known at the
+// end of the walk.
+void Simulator::add_others(Simulation& result, int64_t limit_bytes) {
+  const auto& steps = run_.schedule.steps;
+  const auto alone = run_.step_bytes;
+  if (problem_.retains_graph)
+    add_retained_graph();
+  if (problem_.other_calls > 0.0)
+    add_other_calls(result.saved_bytes);
   PeakCount count(problem_, limit_bytes);
-  for (size_t i = run_.schedule.steps.size(); i-- > 0;) {
-    run_.step_bytes[i] += run_.other_call_bytes[i];
-    count.add(i, run_.schedule.steps[i], run_.step_bytes[i]);
+  run_.other_bytes.resize(steps.size());
+  for (size_t i = steps.size(); i-- > 0;) {
+    run_.other_bytes[i] = run_.step_bytes[i] - alone[i];
+    count.add(i, steps[i], run_.step_bytes[i]);
   }
   count.finish(result);
+}
+
+// The first backward leaves what it has read in memory. A second one releases that, and finds the
+// gradients of the first.
+void Simulator::add_retained_graph() {
+  const auto& steps = run_.schedule.steps;
+  auto of_second = run_.step_bytes;
+  const auto handed_on = handed_on_bytes();
+  walk(std::numeric_limits<int64_t>::max(), /*retains_graph=*/true);
+  add_dropped_captures();
+  for (size_t i = 0; problem_.repeats_backward && i < steps.size(); ++i) {
+    if (!problem_.is_before_loss(steps[i].slot))
+      of_second[i] += state_.gradient_bytes - handed_on[i];
+    run_.step_bytes[i] = std::max(run_.step_bytes[i], of_second[i]);
+  }
+}
+
+// A retained graph holds values, too, that the backward drops and makes again: the walk counts the
+// new ones.
+void Simulator::add_dropped_captures() {
+  const auto& steps = run_.schedule.steps;
+  const auto begin = static_cast<size_t>(
+      std::find_if(steps.begin(), steps.end(),
+                   [&](const Step& step) { return !problem_.is_before_loss(step.slot); }) -
+      steps.begin());
+  struct Capture {
+    size_t dropped_after = 0;  // step; the walk counts the value until then
+    bool is_made_again = false;
+  };
+  std::unordered_map<int32_t, Capture> captures;
+  for (size_t value = 0; value < run_.captured.size(); ++value) {
+    const auto index = static_cast<int32_t>(value);
+    if (run_.captured[value] != 0 && tables_.own_bytes[value] > 0 && is_recomputed(index))
+      captures[index] = {begin, false};
+  }
+  for (size_t i = begin; i < steps.size(); ++i) {
+    const auto& node = tables_.nodes[steps[i].node];
+    for (auto k = node.reads.begin; k < node.reads.end; ++k) {
+      const auto found = captures.find(tables_.reads[k].value);
+      if (found != captures.end() && !found->second.is_made_again)
+        found->second.dropped_after = i + 1;
+    }
+    for (auto k = node.outputs.begin; k < node.outputs.end; ++k) {
+      const auto found = captures.find(tables_.outputs[k].value);
+      if (found != captures.end())
+        found->second.is_made_again = true;
+    }
+  }
+  for (const auto& [value, capture] : captures) {
+    for (size_t i = capture.dropped_after; i < steps.size(); ++i)
+      run_.step_bytes[i] += tables_.own_bytes[value];
+  }
+}
+
+// Returns, per step after the loss, the bytes of the gradients of parameters that have been handed
+// on when it begins: that is after the last step that makes or reads one.
+std::vector<int64_t> Simulator::handed_on_bytes() const {
+  const auto& steps = run_.schedule.steps;
+  std::vector<bool> is_result(problem_.num_values(), false);
+  for (auto value : tables_.backward_results)
+    is_result[value] = true;
+  std::vector<int64_t> added(problem_.num_values(), 0);  // bytes that are added, until seen
+  int64_t handed_on = 0;
+  for (auto value : problem_.added_results) {
+    if (is_result[value] && tables_.own_bytes[value] > 0)
+      handed_on += added[value] = tables_.own_bytes[value];
+  }
+  const auto see = [&](int32_t value) { handed_on -= std::exchange(added[value], 0); };
+  std::vector<int64_t> bytes(steps.size(), 0);
+  for (size_t i = steps.size(); i-- > 0 && !problem_.is_before_loss(steps[i].slot);) {
+    const auto& node = tables_.nodes[steps[i].node];
+    for (auto k = node.reads.begin; k < node.reads.end; ++k)
+      see(tables_.reads[k].value);
+    for (auto k = node.outputs.begin; k < node.outputs.end; ++k)
+      see(tables_.outputs[k].value);
+    bytes[i] = handed_on;
+  }
+  return bytes;
 }
 
 // In the forward and in its own backward, this call is the last one: all others wait. In the
 // backward of the one before, which is like it, one fewer waits, and the gradients of this call are
 // there. Those of parameters are added to them, so what the backward under way has handed on needs
 // no memory beside them.
-void Simulator::find_other_call_bytes(int64_t saved_bytes) {
+void Simulator::add_other_calls(int64_t saved_bytes) {
   const auto& steps = run_.schedule.steps;
   const auto waiting_bytes = saved_bytes - state_.freed_bytes + incoming_bytes_;
   const auto of_all = bytes_of_other_calls(waiting_bytes);
-  const auto of_all_but_one = std::max<int64_t>(0, of_all - waiting_bytes);
-  run_.other_call_bytes.assign(steps.size(), bytes_of_other_calls(saved_bytes));
-  std::vector<bool> is_result(problem_.num_values(), false);
-  for (auto value : tables_.backward_results)
-    is_result[value] = true;
-  std::vector<int64_t> added(problem_.num_values(), 0);  // bytes that are added, until seen
-  int64_t handed_on = 0;                                 // of them, by the end of a step
-  for (auto value : problem_.added_results) {
-    if (is_result[value] && tables_.own_bytes[value] > 0)
-      handed_on += added[value] = tables_.own_bytes[value];
-  }
-  const auto see = [&](int32_t value) { handed_on -= std::exchange(added[value], 0); };
-  for (size_t i = steps.size(); i-- > 0 && !problem_.is_before_loss(steps[i].slot);) {
-    // A gradient is handed on after the last step that makes or reads it.
-    const auto& node = tables_.nodes[steps[i].node];
-    for (auto k = node.reads.begin; k < node.reads.end; ++k)
-      see(tables_.reads[k].value);
-    for (auto k = node.outputs.begin; k < node.outputs.end; ++k)
-      see(tables_.outputs[k].value);
-    run_.other_call_bytes[i] = std::max(of_all, of_all_but_one + state_.end_bytes - handed_on);
+  const auto of_all_but_one =
+      problem_.retains_graph ? of_all : std::max<int64_t>(0, of_all - waiting_bytes);
+  const auto handed_on = handed_on_bytes();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    run_.step_bytes[i] += problem_.is_before_loss(steps[i].slot)
+                              ? bytes_of_other_calls(saved_bytes)
+                              : std::max(of_all, of_all_but_one + state_.end_bytes - handed_on[i]);
   }
 }
 
 Simulation Simulator::run(const RetentionPlan& plan, int64_t limit_bytes) {
   run_.plan = plan;
   if (scheduler_.run(run_.plan, run_.schedule, max_steps_))
-    return walk(limit_bytes);
+    return walk_all(limit_bytes);
   run_.step_bytes.clear();
-  run_.other_call_bytes.clear();
+  run_.other_bytes.clear();
   Simulation endless;
   endless.peak_bytes = std::numeric_limits<int64_t>::max();
   endless.recompute_seconds = endless.excess = std::numeric_limits<double>::infinity();
@@ -346,7 +443,7 @@ PeakStep Simulator::peak(const Simulation& simulation) {
   const auto& steps = run_.schedule.steps;
   if (steps.empty())
     return {};
-  begin_with_results();
+  begin_with_results(/*retains_graph=*/false);
   Simulation ignored;
   bool in_backward = true;
   for (size_t i = steps.size(); i-- > 0;) {
@@ -390,8 +487,7 @@ PeakStep Simulator::describe_peak(const Simulation& simulation) {
   PeakStep peak;
   const auto& step = run_.schedule.steps[simulation.peak_step];
   const auto bytes = simulation.peak_bytes;
-  const auto of_others =
-      run_.other_call_bytes.empty() ? 0 : run_.other_call_bytes[simulation.peak_step];
+  const auto of_others = run_.other_bytes.empty() ? 0 : run_.other_bytes[simulation.peak_step];
   if (state_.at_loss_bytes > 0 && state_.at_loss_bytes + of_others == bytes) {
     peak.at_loss = true;
     peak.operand_bytes = bytes_of(tables_.forward_results, {});

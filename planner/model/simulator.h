@@ -28,10 +28,10 @@ struct Simulation {
 struct SimulatedRun {
   RetentionPlan plan;
   Schedule schedule;
-  // Per step: bytes alive while it runs, those of other calls included.
+  // Per step: bytes alive while it runs, those of other calls and backwards included.
   std::vector<int64_t> step_bytes;
-  // Per step: what other calls hold; empty if there are none.
-  std::vector<int64_t> other_call_bytes;
+  // Per step: what other calls and backwards hold; empty if there are none.
+  std::vector<int64_t> other_bytes;
   // Per value that takes memory: the backward reads what the forward made.
   std::vector<uint8_t> captured;
 };
@@ -63,7 +63,7 @@ class Simulator {
   const std::vector<Step>& steps() const { return run_.schedule.steps; }
   const std::vector<Gap>& gaps() const { return run_.schedule.gaps; }
   const std::vector<int64_t>& step_bytes() const { return run_.step_bytes; }
-  const std::vector<int64_t>& other_call_bytes() const { return run_.other_call_bytes; }
+  const std::vector<int64_t>& other_bytes() const { return run_.other_bytes; }
   const std::vector<uint8_t>& captured() const { return run_.captured; }
 
   // Returns the number of steps without recomputation, optional nodes included.
@@ -84,20 +84,27 @@ class Simulator {
     int64_t alive_bytes = 0;
     int64_t copied_results_bytes = 0;  // results that the backward holds a second copy of
     int64_t at_loss_bytes = 0;  // alive while the loss runs; 0 once the forward's last step has it
-    int64_t end_bytes = 0;      // alive when the step is over
+    // Alive when the step is over, but for what the caller made for the loss; of that, gradients.
+    int64_t end_bytes = 0;
+    int64_t gradient_bytes = 0;
     int64_t freed_bytes = 0;    // of outputs that the loss frees and the backward does not read
     std::vector<uint8_t> life;  // Life per value
     std::vector<int32_t> references;  // per storage: values alive that lie in it
     std::vector<uint8_t> is_rerun;    // per node with replay_bytes: a later step runs it again
   };
 
-  void begin_with_results();
+  void begin_with_results(bool retains_graph);
+  void keep_captured();
   void turn_to_forward(Simulation& result);
   int64_t enter_step(const Step& step, const MemoryTables::Node& node);
   void leave_step(const Step& step, const MemoryTables::Node& node);
-  Simulation walk(int64_t limit_bytes);
-  void add_other_calls(Simulation& result, int64_t limit_bytes);
-  void find_other_call_bytes(int64_t saved_bytes);
+  Simulation walk(int64_t limit_bytes, bool retains_graph);
+  Simulation walk_all(int64_t limit_bytes);
+  void add_others(Simulation& result, int64_t limit_bytes);
+  void add_retained_graph();
+  void add_dropped_captures();
+  void add_other_calls(int64_t saved_bytes);
+  std::vector<int64_t> handed_on_bytes() const;
   int64_t bytes_of_other_calls(int64_t bytes) const;
   void add(int32_t value, int64_t own_bytes);
   void remove(int32_t value, int64_t own_bytes);

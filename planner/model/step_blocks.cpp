@@ -24,7 +24,7 @@ class BlockWalk {
         references_(problem.num_storages(), 0),
         ends_(problem.num_storages(), 0),
         rerun_ends_(problem.num_all_nodes(), 0) {
-    add_other_calls(simulator.other_call_bytes());
+    add_others(simulator.other_bytes());
   }
 
   std::vector<MemoryBlock> run() {
@@ -54,8 +54,8 @@ class BlockWalk {
       blocks_.push_back({value, node, bytes, begin, end, kind});
   }
 
-  // Adds blocks for what other calls hold, of which there are `bytes` in each step.
-  void add_other_calls(const std::vector<int64_t>& bytes) {
+  // Adds blocks for what other calls and backwards hold, of which there are `bytes` in each step.
+  void add_others(const std::vector<int64_t>& bytes) {
     for (size_t begin = 0, end = 0; begin < bytes.size(); begin = end) {
       while (end < bytes.size() && bytes[end] == bytes[begin])
         ++end;

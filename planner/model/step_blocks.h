@@ -27,7 +27,8 @@ enum class BlockKind : uint8_t {
   kTemporary,   // made by the forward and read by the forward alone
   kRecomputed,  // made again for a node that is served
   kBackward,    // made by the backward: gradients, and what leads to them
-  kGiven,       // made outside: by operators between regions, by the loss, or by other calls
+  kGiven,       // made outside: by operators between regions, by the loss, or by other calls and
+                // backwards
   kWorkspace,   // what an operator allocates beside its results, results that nothing reads, and
                 // random states that are kept
   kLoss,        // what the caller's loss allocates

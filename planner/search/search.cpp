@@ -74,9 +74,11 @@ struct PlanSearch::State {
         lean(problem),
         archive(simulator.run(unplanned).peak_bytes) {
     choose_faster_nodes();
-    // Small values are not worth a decision, unless there are so many that together they are.
+    // Small values are not worth a decision, unless there are so many that together they are. Each
+    // of the calls that are planned for has its own.
     const auto num_values = static_cast<int64_t>(simulator.droppable().size());
-    moves.ignore_below(simulator.run(unplanned).peak_bytes /
+    const auto peak = static_cast<double>(simulator.run(unplanned).peak_bytes);
+    moves.ignore_below(static_cast<int64_t>(peak / (1.0 + problem.other_calls)) /
                        std::max<int64_t>(4000, 4 * num_values));
     for (auto value : moves.droppable()) {
       lean.drop_always(value);

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,6 +14,7 @@ import aten_recompute
 from benchmarks.memory import Tracker
 from support.helpers import assert_same, lowered_copy
 
+LEANEST = {"strategy": "budget", "unreachable": "leanest"}
 Inputs = list[Tensor]
 
 
@@ -107,7 +109,8 @@ def test_a_budget_in_bytes_is_kept_from_the_second_step_on(
         assert_same(gradients, expected)
     [variant] = variants_of(lowered)
     assert variant["other_calls"] == count - 1
-    assert variant["predicted_peak_bytes"] == pytest.approx(peak, rel=0.03)
+    # The gradients of two results are not there at once if one backward follows the other.
+    assert 0.97 * peak < variant["predicted_peak_bytes"] < (1.05 if step is one_after_the_other else 1.03) * peak
     assert 0.8 * budget < peak  # no more is made again than needed
 
 
@@ -122,7 +125,7 @@ def test_the_measured_peak_is_that_of_all_calls(tracker: Tracker) -> None:
     assert "other calls before the same backward keep 2 times as much" in str(aten_recompute.report(lowered))
     [chart] = aten_recompute.report(lowered).charts()
     assert chart.planned.peak_bytes == variant["predicted_peak_bytes"]
-    assert any(block.name == "other calls" for block in chart.planned.blocks)
+    assert any(block.name == "other calls and backwards" for block in chart.planned.blocks)
 
 
 def test_a_fraction_counts_from_the_peak_of_all_calls(tracker: Tracker) -> None:
@@ -200,6 +203,57 @@ def test_a_module_that_is_enabled_learns_it_too(tracker: Tracker) -> None:
     assert max(peaks[1:]) <= budget
 
 
+def retaining(module: Any, inputs: Inputs) -> None:
+    module(inputs[0]).square().mean().backward(retain_graph=True)
+
+
+def two_losses_of_a_result(module: Any, inputs: Inputs) -> None:
+    result = module(inputs[0])
+    result.square().mean().backward(retain_graph=True)
+    result.sum().backward()
+
+
+def two_losses_of_two_results(module: Any, inputs: Inputs) -> None:
+    first, second = module(inputs[0]), module(inputs[1])
+    (first - second).square().mean().backward(retain_graph=True)
+    (first + second).square().mean().backward()
+
+
+@pytest.mark.parametrize("step", [retaining, two_losses_of_a_result, two_losses_of_two_results])
+@pytest.mark.parametrize("share", [0.7, 0.5])
+def test_a_graph_that_is_retained_is_planned_for(
+    step: Callable[[Any, Inputs], None], share: float, tracker: Tracker
+) -> None:
+    eager = Encoder()
+    inputs = rows(256, 256)
+    training = Training(tracker, step)
+    unplanned, expected = [training.peak(eager, inputs) for _ in range(2)][1]
+    budget = int(share * unplanned)
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    peaks = []
+    for _ in range(5):
+        peak, gradients = training.peak(lowered, inputs)
+        assert_same(gradients, expected)
+        peaks.append(peak)
+    assert max(peaks[2:]) <= budget + 256  # two losses
+    # A step that frees its graph needs less. Some of them make another plan.
+    for _ in range(16):
+        contrast(lowered, inputs[:1])
+    assert not any(problem.get("retains_graph") for problem in aten_recompute.problems(lowered))
+
+
+def test_checkpoints_around_calls_keep_the_plan_between_forward_and_backward() -> None:
+    lowered = lowered_copy(nn.Sequential(Block(32), nn.Linear(32, 32)), {**LEANEST, "memory_budget": 0.9})
+    # A recomputation that ends early raises an error of Python's in the interpreter of TorchScript.
+    with torch.utils.checkpoint.set_checkpoint_early_stop(False):
+        for count in (1, 3, 3, 3, 1, 1, 1, 1, 1, 1, 3):
+            x = rows(64)[0].requires_grad_()
+            for _ in range(count):
+                x = torch.utils.checkpoint.checkpoint(lowered, x, use_reentrant=False)
+            x.square().mean().backward()
+    assert all(variant["other_calls"] == 0 for variant in variants_of(lowered))  # they hold nothing
+
+
 def test_existing_gradients_are_added_to(tracker: Tracker) -> None:
     eager = Encoder()
     inputs = rows(256, 256)
@@ -220,7 +274,7 @@ def test_a_result_that_is_kept_from_before_the_training_needs_no_room() -> None:
     inputs = rows(256)
     lowered = lowered_copy(Encoder(), "budget", memory_budget=0.6)
     looked_at = lowered(inputs[0])
-    for _ in range(6):
+    for _ in range(42):
         contrast(lowered, inputs)
     assert looked_at.requires_grad
     [variant] = variants_of(lowered)

@@ -173,12 +173,33 @@ TEST(CallerBehavior, FewerCallsAreNoticedWhereTheyFollowEachOther) {
   EXPECT_EQ(caller.num_fewer(), 1U);
 }
 
-TEST(CallerBehavior, FewerCallsMakeAFewPlansOnly) {
-  CallerBehavior caller(assuming(4.0, /*num_fewer=*/3), kPeak, true);
-  for (int step = 0; step < 20; ++step)
-    caller.see_other_calls(0.0);
+TEST(CallerBehavior, RetainedGraphsAreNoticed) {
+  CallerBehavior caller(assuming(0.0), kPeak, true);
+  caller.see_retained(0.0);
   EXPECT_FALSE(caller.differs());
+  caller.see_retained(1.0);
+  caller.see_retained(2.0);
+  EXPECT_TRUE(caller.differs());
+  EXPECT_EQ(caller.retained(), 2.0);
 }
 
+TEST(CallerBehavior, EachTimeItTakesTwiceAsManyStepsWithFewerCalls) {
+  CallerBehavior caller(assuming(4.0, /*num_fewer=*/3), kPeak, true);
+  for (int step = 0; step < 31; ++step)
+    caller.see_other_calls(0.0);
+  EXPECT_FALSE(caller.differs());
+  caller.see_other_calls(1.0);
+  EXPECT_TRUE(caller.differs());
+  EXPECT_EQ(caller.other_calls(), 1.0);
+  EXPECT_EQ(caller.num_fewer(), 4U);
+}
+
+// Plans for rollouts leave room, which is no reason to call the longest ones short.
+TEST(CallerBehavior, NumbersNearTheLargestAreNotFewer) {
+  CallerBehavior caller(assuming(10.0), kPeak, true);
+  for (int step = 0; step < 20; ++step)
+    caller.see_other_calls(step % 4 == 0 ? 7.0 : 1.0);
+  EXPECT_FALSE(caller.differs());
+}
 }  // namespace
 }  // namespace aten_recompute

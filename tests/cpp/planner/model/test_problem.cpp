@@ -81,11 +81,13 @@ TEST(Problem, IsTheSameAfterAJsonRoundTrip) {
   EXPECT_EQ(to_json(again), to_json(problem));
 }
 
-TEST(Problem, OtherCallsRoundTrip) {
+TEST(Problem, OtherCallsAndBackwardsRoundTrip) {
   auto problem = example();
+  problem.retains_graph = problem.repeats_backward = true;
   problem.other_calls = 1.5;
   problem.added_results = {problem.results[0]};
   const auto again = problem_from_json(to_json(problem));
+  EXPECT_TRUE(again.retains_graph && again.repeats_backward);
   EXPECT_EQ(again.other_calls, 1.5);
   EXPECT_EQ(again.added_results, problem.added_results);
 }

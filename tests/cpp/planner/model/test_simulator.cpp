@@ -189,7 +189,7 @@ TEST(Simulator, OtherCallsHoldWhatThisOneKeeps) {
   chain.problem.other_calls = 0.0;
   Simulator alone(chain.problem);
   EXPECT_EQ(alone.run(RetentionPlan(chain.problem)).peak_bytes, 130);
-  EXPECT_TRUE(alone.other_call_bytes().empty());
+  EXPECT_TRUE(alone.other_bytes().empty());
 }
 
 // The backward of the first of two calls runs beside the gradients of the second. Those that it has
@@ -219,6 +219,58 @@ TEST(Simulator, GradientsOfLaterCallsAreThereInAnEarlierBackward) {
   EXPECT_THAT(bytes_of(), ElementsAre(24, 36, 118 + 154, 118 + 54, 164 + 54));
   problem.added_results = {gw, gv};
   EXPECT_THAT(bytes_of(), ElementsAre(24, 36, 118 + 154, 118 + 54, 164 + 54));
+}
+
+// Without it: 10 30 110 | 130 80 55; the backward reads b (20) first and a (10) second.
+TEST(Simulator, AGraphThatIsRetainedStaysInMemory) {
+  Chain chain;
+  chain.problem.retains_graph = true;
+  Simulator simulator(chain.problem);
+  const auto figures = simulator.run(RetentionPlan(chain.problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 110, 130, 80 + 20, 55 + 20 + 10));
+  EXPECT_EQ(figures.saved_bytes, 70);
+  EXPECT_EQ(figures.peak_bytes, 130);
+
+  // Another backward releases it, and finds gx of 5 bytes.
+  chain.problem.repeats_backward = true;
+  Simulator repeated(chain.problem);
+  repeated.run(RetentionPlan(chain.problem));
+  EXPECT_THAT(repeated.step_bytes(), ElementsAre(10, 30, 110, 130 + 5, 100, 85));
+
+  // What is computed again is freed each time.
+  RetentionPlan dropped(chain.problem);
+  dropped.drop_always(chain.a);
+  dropped.drop_always(chain.bb);
+  chain.problem.repeats_backward = false;
+  Simulator again(chain.problem);
+  again.run(dropped);
+  EXPECT_EQ(again.step_bytes(), [&] {
+    chain.problem.retains_graph = false;
+    Simulator plain(chain.problem);
+    plain.run(dropped);
+    return plain.step_bytes();
+  }());
+}
+
+TEST(Simulator, MemoryOfARetainedGraphIsNotTakenOver) {
+  SmallProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 30);
+  b.result(b.fresh("y", {a}, 4));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 4);
+  const auto ga = b.fresh("ga", {dy, a}, 30);
+  b.overwrites({a});
+  b.result(ga);
+  auto problem = b.build();
+  const auto last = [&] {
+    Simulator simulator(problem);
+    simulator.run(RetentionPlan(problem));
+    return simulator.step_bytes().back();
+  };
+  const auto before = last();
+  problem.retains_graph = true;
+  EXPECT_GE(last(), 30 + 4 + 4 + 30);
+  EXPECT_GE(last(), before);
 }
 
 TEST(Simulator, AnOutputThatTheLossFreesDoesNotWait) {

@@ -98,6 +98,14 @@ TEST(StepBlocks, TellWhatOtherCallsHold) {
   expect_as_simulated(problem, RetentionPlan(problem));
 }
 
+TEST(StepBlocks, TellWhatARetainedGraphHolds) {
+  auto problem = chain_of_two();
+  problem.retains_graph = problem.repeats_backward = true;
+  const auto walk = walk_step(problem, RetentionPlan(problem));
+  EXPECT_THAT(bytes(walk), ElementsAre(10, 30, 70, 110, 130 + 5, 80 + 20, 55 + 30));
+  expect_as_simulated(problem, RetentionPlan(problem));
+}
+
 TEST(StepBlocks, TellWhatIsDroppedAndMadeAgain) {
   const auto problem = chain_of_two();
   RetentionPlan plan(problem);
