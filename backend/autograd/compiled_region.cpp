@@ -250,11 +250,15 @@ void CompiledRegion::find_aliases() {
   }
 }
 
-std::optional<LossMemory> CompiledRegion::loss_of(const StepMemory& step) const {
+std::optional<LossMemory> CompiledRegion::loss_of(const StepMemory& step,
+                                                  bool has_other_sizes) const {
   const auto& problem = *graphs_.plan->problem;
-  if (!step.has_later_calls)
+  if (!has_other_sizes && !step.has_unclear_loss)
     return loss_memory(problem, step);
-  // What of the step is the loss cannot be told then. All that it took beyond the plan counts.
+  if (step.num_others == 0 && !step.has_unclear_loss)
+    return std::nullopt;
+  // What of a step of several calls is the loss cannot be told then. All that it took beyond the
+  // plan counts.
   const auto excess = step.peak - graphs_.plan->metrics.predicted_peak_bytes;
   const auto incoming = problem.incoming_bytes();
   if (is_outdated() || excess <= 0 || incoming == 0)
@@ -276,7 +280,7 @@ void CompiledRegion::note_step(const StepMemory& step, bool has_other_sizes,
       is_too_low(has_other_sizes ? std::max(predicted, budget) : predicted, step.peak, budget);
   // The loss is noted only where the predicted peak is too low, or a new plan is made anyway. That
   // of other sizes says nothing about that of those planned for.
-  const auto loss = has_other_sizes ? std::nullopt : loss_of(step);
+  const auto loss = loss_of(step, has_other_sizes);
   if (loss && (!is_as_planned || matters)) {
     const auto incoming = static_cast<double>(loss->incoming);
     caller_->see_loss({.factor = static_cast<double>(loss->beside) / incoming,

@@ -144,8 +144,8 @@ class CompiledRegion {
   void find_aliases();
   void find_captures();
   void find_first_stages();
-  // Returns what the loss of a step took, as loss_memory() does.
-  std::optional<LossMemory> loss_of(const StepMemory& step) const;
+  // Returns what the loss of a step took, as loss_memory() does. `has_other_sizes`: note_step().
+  std::optional<LossMemory> loss_of(const StepMemory& step, bool has_other_sizes) const;
   void find_metadata();
   // Returns, for each region input, the number of instructions of the backward that have run when
   // it, or a value in its memory, has been read for the last time.

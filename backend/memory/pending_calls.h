@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backend/memory/caller_behavior.h"
@@ -49,6 +50,8 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
     // they were in the first backward after it.
     Others begin_backward() const { return calls_->begin_backward(*this); }
 
+    uint64_t number() const { return number_; }
+
    private:
     friend class PendingCalls;
     const std::shared_ptr<PendingCalls> calls_;
@@ -66,15 +69,21 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
     uint64_t num_backwards = 0;  // that began since the call returned
     Others others{};             // when the first of these began
   };
-  using Calls = std::vector<Entry>;  // of a thread, in their order
+  struct CallsOfThread {
+    std::vector<Entry> waiting;  // in their order
+    double bytes = 0.0;          // that they keep
+    // Calls since the last backward began, by number, and `bytes` when they had returned. Some may
+    // be gone, such as one whose result is a target without a gradient.
+    std::vector<std::pair<uint64_t, double>> returned;
+  };
 
   void end(const Call& call);
   Others begin_backward(const Call& call);
   // Finds the others of each call, when a backward begins.
-  static void find_others(Calls& calls);
+  static void find_others(CallsOfThread& calls);
 
   std::mutex mutex_;
-  std::map<std::thread::id, Calls> calls_;
+  std::map<std::thread::id, CallsOfThread> calls_;
   uint64_t num_added_ = 0;
 };
 

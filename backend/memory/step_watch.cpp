@@ -136,8 +136,8 @@ void StepWatch::end_backward(size_t run) {
 
 void StepWatch::note_other_calls(int64_t num_earlier, bool has_later) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  give_up_if(num_earlier != memory_.num_others);
-  memory_.has_later_calls = has_later;
+  give_up_if(num_earlier > memory_.num_others);
+  memory_.has_unclear_loss = has_later || num_earlier < memory_.num_others;
 }
 
 void StepWatch::note_retained_graph() {

@@ -26,7 +26,7 @@ struct StepMemory {
   int64_t freed_before_backward = 0;  // part of `saved`: outputs that the caller did not hold
   int64_t peak = 0;                   // peak to the end of the last backward of a run
   int64_t num_others = 0;             // calls from which the watch was taken over
-  bool has_later_calls = false;       // so that not all before the backward is the loss
+  bool has_unclear_loss = false;      // not all before the backward is the loss
   bool is_first_of_several = false;   // backwards, of which the others are not watched
   size_t num_new_gradients = 0;       // gradients that became the `.grad` of an attribute
   size_t num_added_gradients = 0;     // gradients that were added to a `.grad`
@@ -68,8 +68,8 @@ class StepWatch {
   bool begin_backward(size_t run, int64_t freed_before_backward);
   void end_backward(size_t run);
   // Notes how many calls before this one wait for their backward, and whether there was one after
-  // it. If the former are not those from which the watch was taken over, the step cannot be
-  // compared with a plan.
+  // it. If the watch was not taken over from all of the former, the step cannot be compared with a
+  // plan.
   void note_other_calls(int64_t num_earlier, bool has_later);
   // Notes that the graph stays for another backward, which is not watched.
   void note_retained_graph();

@@ -355,31 +355,38 @@ void Simulator::add_dropped_captures() {
                    [&](const Step& step) { return !problem_.is_before_loss(step.slot); }) -
       steps.begin());
   struct Capture {
-    size_t dropped_after = 0;  // step; the walk counts the value until then
+    size_t dropped_after = 0;  // step; the walk counts the memory until then
     bool is_made_again = false;
   };
-  std::unordered_map<int32_t, Capture> captures;
+  std::unordered_map<int32_t, Capture> captures;  // by storage
   for (size_t value = 0; value < run_.captured.size(); ++value) {
-    const auto index = static_cast<int32_t>(value);
-    if (run_.captured[value] != 0 && tables_.own_bytes[value] > 0 && is_recomputed(index))
-      captures[index] = {begin, false};
+    if (run_.captured[value] == 0 || !is_recomputed(static_cast<int32_t>(value)))
+      continue;
+    for (auto storage : tables_.storages[value])
+      captures[storage] = {begin, false};
   }
+  const auto for_each_capture = [&](int32_t value, const auto& see) {
+    for (auto storage : tables_.storages[value]) {
+      if (const auto found = captures.find(storage); found != captures.end())
+        see(found->second);
+    }
+  };
   for (size_t i = begin; i < steps.size(); ++i) {
     const auto& node = tables_.nodes[steps[i].node];
     for (auto k = node.reads.begin; k < node.reads.end; ++k) {
-      const auto found = captures.find(tables_.reads[k].value);
-      if (found != captures.end() && !found->second.is_made_again)
-        found->second.dropped_after = i + 1;
+      for_each_capture(tables_.reads[k].value, [&](Capture& capture) {
+        if (!capture.is_made_again)
+          capture.dropped_after = i + 1;
+      });
     }
-    for (auto k = node.outputs.begin; k < node.outputs.end; ++k) {
-      const auto found = captures.find(tables_.outputs[k].value);
-      if (found != captures.end())
-        found->second.is_made_again = true;
+    for (auto k = node.outputs.begin; k < node.outputs.end && !node.is_view; ++k) {
+      for_each_capture(tables_.outputs[k].value,
+                       [](Capture& capture) { capture.is_made_again = true; });
     }
   }
-  for (const auto& [value, capture] : captures) {
+  for (const auto& [storage, capture] : captures) {
     for (size_t i = capture.dropped_after; i < steps.size(); ++i)
-      run_.step_bytes[i] += tables_.own_bytes[value];
+      run_.step_bytes[i] += problem_.bytes[storage];
   }
 }
 

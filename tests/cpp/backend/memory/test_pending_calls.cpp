@@ -91,6 +91,19 @@ TEST(PendingCalls, CallsOfOtherSizesArePartsOfOne) {
   EXPECT_EQ(small->other_calls(), 6.0);
 }
 
+// A result that is a target has no gradient, and its call is gone before the backward.
+TEST(PendingCalls, ACallThatWasThereBesideAnotherCounts) {
+  const auto calls = std::make_shared<PendingCalls>();
+  const auto plan = caller();
+  calls->add({plan, 100.0, 100.0}).reset();  // before the next one: it was never beside another
+  auto target = calls->add({plan, 100.0, 100.0});
+  const auto second = calls->add({plan, 100.0, 100.0});
+  target.reset();
+  const auto third = calls->add({plan, 50.0, 100.0});
+  third->begin_backward();
+  EXPECT_EQ(plan->other_calls(), 1.0);
+}
+
 // Whatever a small head behind a large encoder makes again, the encoder keeps as much.
 TEST(PendingCalls, APlanDoesNotMakeRoomForMuchLargerOnes) {
   const auto calls = std::make_shared<PendingCalls>();

@@ -201,23 +201,39 @@ TEST(StepWatch, GoesOnWithALaterCall) {
   expect_to_go_on_with_a_later_call(/*is_first_largest=*/true);
 }
 
-// Some of the calls from which the watch was taken over are gone, so their memory is, too.
-TEST(StepWatch, CannotCompareAStepWhoseOtherCallsAreGone) {
-  const int owner = 0;
-  const auto first = StepWatch::start(0, &owner);
-  ASSERT_NE(first, nullptr);
-  first->hold();
-  first->begin_forward();
-  first->end_call();
-  const auto second = StepWatch::take_over(&owner);
-  ASSERT_NE(second, nullptr);
-  second->hold();
-  second->begin_forward();
-  second->end_call();
-  second->begin_backward(0, 0);
-  second->note_other_calls(0, false);
-  second->end_backward(0);
-  EXPECT_TRUE(second->memory().backward.empty());
+// Calls before this one that nobody watched are not part of what was measured.
+TEST(StepWatch, CannotCompareAStepWithoutItsFirstCalls) {
+  const auto watch = StepWatch::start();
+  ASSERT_NE(watch, nullptr);
+  watch->hold();
+  watch->begin_forward();
+  watch->end_call();
+  watch->begin_backward(0, 0);
+  watch->note_other_calls(1, false);
+  watch->end_backward(0);
+  EXPECT_TRUE(watch->memory().backward.empty());
+}
+
+// Where one of them is gone, what it held is no part of what the others held either.
+TEST(StepWatch, DoesNotTellTheLossWhereOtherCallsAreGone) {
+  for (const bool is_gone : {false, true}) {
+    const int owner = 0;
+    const auto first = StepWatch::start(0, &owner);
+    ASSERT_NE(first, nullptr);
+    first->hold();
+    first->begin_forward();
+    first->end_call();
+    const auto second = StepWatch::take_over(&owner);
+    ASSERT_NE(second, nullptr);
+    second->hold();
+    second->begin_forward();
+    second->end_call();
+    second->begin_backward(0, 0);
+    second->note_other_calls(is_gone ? 0 : 1, false);
+    second->end_backward(0);
+    EXPECT_EQ(second->memory().backward.size(), 1U);
+    EXPECT_EQ(second->memory().has_unclear_loss, is_gone);
+  }
 }
 
 }  // namespace
