@@ -49,11 +49,13 @@ void PendingCalls::end(const Call& call) {
 
 PendingCalls::Others PendingCalls::begin_backward(const Call& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& calls = calls_[call.thread_];
-  if (!calls.returned.empty())
-    find_others(calls);
-  const auto found = find(calls.waiting, call);
-  return found == calls.waiting.end() ? Others{} : found->others;
+  const auto calls = calls_.find(call.thread_);
+  if (calls == calls_.end())
+    return {};
+  if (!calls->second.returned.empty())
+    find_others(calls->second);
+  const auto found = find(calls->second.waiting, call);
+  return found == calls->second.waiting.end() ? Others{} : found->others;
 }
 
 void PendingCalls::find_others(CallsOfThread& calls) {

@@ -27,7 +27,7 @@ std::shared_ptr<StepWatch> StepWatch::start(int64_t bytes_before, const void* ow
   auto memory = StepMemoryWatch::start();
   if (memory == nullptr)
     return nullptr;
-  const std::shared_ptr<StepWatch> watch(new StepWatch(std::move(memory), bytes_before, owner));
+  std::shared_ptr<StepWatch> watch(new StepWatch(std::move(memory), bytes_before, owner));
   auto& last = last_watch();
   const std::lock_guard<std::mutex> lock(last.mutex);
   last.watch = watch;
@@ -48,7 +48,7 @@ std::shared_ptr<StepWatch> StepWatch::hand_over(const void* owner, int64_t bytes
   const std::lock_guard<std::mutex> lock(mutex_);
   if (owner != owner_ || !has_ended_ || has_begun_ || is_handed_over_ || !watch_->is_here())
     return nullptr;
-  const std::shared_ptr<StepWatch> watch(new StepWatch(watch_, bytes_before_, owner_));
+  std::shared_ptr<StepWatch> watch(new StepWatch(watch_, bytes_before_, owner_));
   watch->memory_.num_others = memory_.num_others + 1;
   watch->others_bytes_ = watch_->alive_bytes() + bytes_before_ - bytes_before;
   watch->memory_.peak = std::max(memory_.peak, watch_->peak_bytes());
