@@ -339,6 +339,19 @@ bool is_repeated_by_checkpoint() {
          torch::autograd::get_current_graph_task_id() >= 0;
 }
 
+// Removes the smallest shapes that cover these from the list. Returns whether there are any.
+bool take_replaced(std::vector<InputShapes>& replaced, const InputShapes& shapes) {
+  auto best = replaced.end();
+  for (auto each = replaced.begin(); each != replaced.end(); ++each) {
+    if (each->cover(shapes) && (best == replaced.end() || best->cover(*each)))
+      best = each;
+  }
+  if (best == replaced.end())
+    return false;
+  replaced.erase(best);
+  return true;
+}
+
 }  // namespace
 
 Region::Choice Region::compiled_for(const SpecializationKey& key,
@@ -360,8 +373,7 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
     return {(*found)->compiled_region, (*found)->shapes != shapes, plans.policy.may_start_again()};
   if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
     say_why_compiled(key, shapes, plans, !removed.empty());
-  const bool was_planned = std::erase(plans.replaced, shapes) > 0;
-  if (!was_planned && !plans.planned.empty())
+  if (!take_replaced(plans.replaced, shapes) && !plans.planned.empty())
     plans.policy.note_larger_inputs();
   last_key_ = &compiled_regions_.find(key)->first;
   // The step that follows is recorded in memory of its own, so it needs none that is kept.

@@ -101,7 +101,7 @@ def test_a_budget_in_bytes_is_kept_from_the_second_step_on(
     training = Training(tracker, step)
     unplanned, expected = [training.peak(eager, inputs) for _ in range(2)][1]
     budget = int(share * unplanned)
-    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B", cost_model="flops")
     training.peak(lowered, inputs)
     for _ in range(3):
         peak, gradients = training.peak(lowered, inputs)
@@ -117,7 +117,7 @@ def test_a_budget_in_bytes_is_kept_from_the_second_step_on(
 def test_the_measured_peak_is_that_of_all_calls(tracker: Tracker) -> None:
     inputs = rows(256, 256, 256)
     training = Training(tracker, contrast)
-    lowered = lowered_copy(Encoder(), "budget", memory_budget=0.5)
+    lowered = lowered_copy(Encoder(), "budget", memory_budget=0.5, cost_model="flops")
     peaks = [training.peak(lowered, inputs)[0] for _ in range(4)]
     [variant] = variants_of(lowered)
     assert variant["measured_peak_bytes"] == pytest.approx(peaks[-1], abs=256)
@@ -133,7 +133,7 @@ def test_a_fraction_counts_from_the_peak_of_all_calls(tracker: Tracker) -> None:
     inputs = rows(256, 256, 256)
     training = Training(tracker, contrast)
     unplanned = max(training.peak(eager, inputs)[0] for _ in range(2))
-    lowered = lowered_copy(eager, "budget", memory_budget=0.4)
+    lowered = lowered_copy(eager, "budget", memory_budget=0.4, cost_model="flops")
     peaks = [training.peak(lowered, inputs)[0] for _ in range(4)]
     assert max(peaks[1:]) <= 0.4 * unplanned
     [variant] = variants_of(lowered)
@@ -153,7 +153,7 @@ def test_calls_that_differ_keep_one_budget(inputs: Callable[[], Inputs], tracker
     training = Training(tracker, contrast)
     unplanned, expected = [training.peak(eager, inputs()) for _ in range(2)][1]
     budget = int(0.5 * unplanned)
-    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B", cost_model="flops")
     training.peak(lowered, inputs())
     for _ in range(6):
         peak, gradients = training.peak(lowered, inputs())
@@ -184,11 +184,11 @@ def test_modules_that_are_lowered_one_by_one_keep_one_budget(share: float, track
 
     modules = [Encoder(), Decoder()]
     budget = int(share * max(peak(*modules) for _ in range(2)))
-    lowered = [lowered_copy(module, "budget", memory_budget=f"{budget}B") for module in modules]
-    peaks = [peak(*lowered) for _ in range(6)]
-    # The second step, whose plans know of each other, shows what the loss takes.
-    assert max(peaks[1:]) <= 1.05 * budget
-    assert max(peaks[3:]) <= budget
+    lowered = [lowered_copy(module, "budget", memory_budget=f"{budget}B", cost_model="flops") for module in modules]
+    peaks = [peak(*lowered) for _ in range(8)]
+    # The next steps, whose plans know of each other, show what the loss takes.
+    assert max(peaks[1:]) <= 1.1 * budget
+    assert max(peaks[4:]) <= budget
     assert all(variants_of(module)[-1]["other_calls"] > 0.5 for module in lowered)
 
 
@@ -198,7 +198,7 @@ def test_a_module_that_is_enabled_learns_it_too(tracker: Tracker) -> None:
     training = Training(tracker, contrast)
     budget = int(0.5 * max(training.peak(eager, inputs)[0] for _ in range(2)))
     scripted = torch.jit.script(copy.deepcopy(eager))
-    aten_recompute.enable(scripted, "budget", memory_budget=f"{budget}B")
+    aten_recompute.enable(scripted, "budget", memory_budget=f"{budget}B", cost_model="flops")
     peaks = [training.peak(scripted, inputs)[0] for _ in range(3)]
     assert max(peaks[1:]) <= budget
 
@@ -229,7 +229,7 @@ def test_a_graph_that_is_retained_is_planned_for(
     training = Training(tracker, step)
     unplanned, expected = [training.peak(eager, inputs) for _ in range(2)][1]
     budget = int(share * unplanned)
-    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B", cost_model="flops")
     peaks = []
     for _ in range(5):
         peak, gradients = training.peak(lowered, inputs)
@@ -287,7 +287,7 @@ def test_calls_whose_number_grows_and_falls(tracker: Tracker) -> None:
     counts = [1, 2, 4, 3, 2, 5, 1, 1, 1, 1, 1, 2, 5, 5]
     most = max(training.peak(eager, rows(*[64] * 5))[0] for _ in range(2))
     budget = int(0.6 * most)
-    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B")
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B", cost_model="flops")
     assert_same(
         training.peak(lowered, rows(64, 64))[1],
         training.peak(eager, rows(64, 64))[1],
