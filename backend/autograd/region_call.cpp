@@ -58,10 +58,16 @@ void skip_unneeded(const CompiledRegion& region, size_t index, const std::vector
   }
 }
 
+// Returns the storage of the value; nullptr if it is no tensor with one.
+const c10::StorageImpl* storage_of(const c10::IValue& value) {
+  const bool has_storage =
+      value.isTensor() && value.toTensor().defined() && value.toTensor().has_storage();
+  return has_storage ? value.toTensor().storage().unsafeGetStorageImpl() : nullptr;
+}
+
 // Returns whether the value is a tensor in this storage.
 bool lies_in(const c10::IValue& value, const c10::StorageImpl* storage) {
-  return value.isTensor() && value.toTensor().defined() && value.toTensor().has_storage() &&
-         value.toTensor().storage().unsafeGetStorageImpl() == storage;
+  return storage != nullptr && storage_of(value) == storage;
 }
 
 }  // namespace
@@ -429,20 +435,15 @@ void RegionCall::note_retained(bool keeps_graph) {
 int64_t RegionCall::bytes_kept() const {
   int64_t bytes = 0;
   std::set<const c10::StorageImpl*> seen;
+  const auto add = [&](const c10::StorageImpl* storage) {
+    if (storage != nullptr && seen.insert(storage).second)
+      bytes += static_cast<int64_t>(storage->nbytes());
+  };
   const auto num_inputs = compiled_region_->gradient().df_input_captured_inputs.size();
-  for (size_t i = num_inputs; i < captures_.size(); ++i) {
-    const auto& value = captures_[i].value;
-    if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().has_storage())
-      continue;
-    const auto* storage = value.toTensor().storage().unsafeGetStorageImpl();
-    if (seen.insert(storage).second)
-      bytes += static_cast<int64_t>(storage->nbytes());
-  }
-  for (const auto& output : outputs_) {
-    const auto storage = output.storage.lock();
-    if (storage.get() != nullptr && seen.insert(storage.get()).second)
-      bytes += static_cast<int64_t>(storage->nbytes());
-  }
+  for (size_t i = num_inputs; i < captures_.size(); ++i)
+    add(storage_of(captures_[i].value));
+  for (const auto& output : outputs_)
+    add(output.storage.lock().get());
   return bytes;
 }
 

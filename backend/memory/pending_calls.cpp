@@ -28,6 +28,10 @@ std::unique_ptr<PendingCalls::Call> PendingCalls::add(Kept kept) {
   auto& calls = calls_[thread];
   calls.bytes += kept.bytes;
   calls.waiting.push_back({number, std::move(kept)});
+  // A program may call for ever without a backward. Earlier calls count only where there was more
+  // than after all later ones.
+  while (!calls.returned.empty() && calls.returned.back().second <= calls.bytes)
+    calls.returned.pop_back();
   calls.returned.emplace_back(number, calls.bytes);
   return std::make_unique<Call>(shared_from_this(), thread, number);
 }

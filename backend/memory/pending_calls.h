@@ -72,8 +72,9 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   struct CallsOfThread {
     std::vector<Entry> waiting;  // in their order
     double bytes = 0.0;          // that they keep
-    // Calls since the last backward began, by number, and `bytes` when they had returned. Some may
-    // be gone, such as one whose result is a target without a gradient.
+    // Calls since the last backward began, by number, and `bytes` when they had returned, without
+    // those that a later one is not below. Some may be gone, such as one whose result is a target
+    // without a gradient.
     std::vector<std::pair<uint64_t, double>> returned;
   };
 

@@ -101,7 +101,7 @@ class StepWatch {
   const std::shared_ptr<StepMemoryWatch> watch_;
   const int64_t bytes_before_;
   const void* const owner_;
-  int64_t others_bytes_ = 0;  // what they hold
+  int64_t others_bytes_ = 0;  // what the calls hold from which it was taken over
   std::unique_ptr<MemoryWatch>
       on_any_device_;  // set during the forward if there are other devices than the CPU
   mutable std::mutex mutex_;

@@ -304,10 +304,10 @@ std::vector<std::shared_ptr<Region::Planned>> Region::remove_outdated(Plans& pla
       plans.seen.caller = {caller.freed_before_backward(), caller.loss_factor(),
                            caller.held_factor()};
       note_others(plans.others, each->shapes, caller);
-      if (std::find(plans.replaced.begin(), plans.replaced.end(), each->shapes) ==
-          plans.replaced.end())
-        plans.replaced.push_back(each->shapes);
     }
+    if (std::find(plans.replaced.begin(), plans.replaced.end(), each->shapes) ==
+        plans.replaced.end())
+      plans.replaced.push_back(each->shapes);
   }
   plans.planned.erase_if(is_outdated);
   return removed;
