@@ -46,6 +46,7 @@ std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule
     names.emplace_back("needs_each_" + argument.name(), "List[bool]");
     names.emplace_back("factors_of_" + argument.name(), "List[Tensor]");
   }
+  names.emplace_back("is_real", "bool");
   if (is_forward)
     return names;
   for (size_t i = 0; i < schema.returns().size(); ++i) {

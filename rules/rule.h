@@ -22,6 +22,8 @@
 //   factors_of_<argument>       List[Tensor]: the elements of a Tensor[] for a formula whose gradient
 //                               of each element reads the others only. Where one element alone needs
 //                               a gradient, a stand-in takes its place, so that it is not kept
+//   is_real                     bool, known when the graph is built: no tensor of the graph can hold
+//                               complex numbers. False where that is not known
 // `torch.` is the aten namespace, `recompute.` the namespace of this project's operators
 // (rules/kernels/operators.cpp).
 //

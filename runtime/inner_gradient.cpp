@@ -156,6 +156,7 @@ GradientRequest GradientRequest::of(const Node& node) {
   request.has_gradient = node.is(symbols::kHasGradient);
   request.create_graph = node.i(kCreateGraph) != 0;
   request.retain_graph = node.i(kRetainGraph) != 0;
+  request.is_real = node.hasAttribute(symbols::kIsReal);
   return request;
 }
 
@@ -165,6 +166,8 @@ void GradientRequest::write(Node& node) const {
   node.is_(symbols::kHasGradient, has_gradient);
   node.i_(kCreateGraph, create_graph ? 1 : 0);
   node.i_(kRetainGraph, retain_graph ? 1 : 0);
+  if (is_real)
+    node.i_(symbols::kIsReal, 1);
 }
 
 void register_inner_gradient_operators() {

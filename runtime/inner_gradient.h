@@ -29,6 +29,7 @@ struct GradientRequest {
   std::vector<int64_t> has_gradient;  // per output: 1 if its gradient is given
   bool create_graph = false;
   bool retain_graph = false;
+  bool is_real = false;  // symbols::kIsReal
 
   // The number of operands in front of the targets that no output depends on.
   size_t num_used_operands() const;

@@ -29,6 +29,8 @@ struct SpecializationKey {
   std::vector<std::pair<size_t, size_t>> same;
   // All tensors are on the CPU; false for a region of which no operator depends on that.
   bool is_on_cpu = false;
+  // A tensor holds complex numbers; false for a region of which no gradient depends on that.
+  bool is_complex = false;
   bool may_change_layouts = false;  // see passes/region/choose_layout.h
   // What autocast does to the call. Where it is on: per input, the type of a tensor, and whether it
   // is a leaf.

@@ -107,6 +107,8 @@ std::string difference(const SpecializationKey& before, const SpecializationKey&
     return "other inputs are the same tensor";
   if (before.is_on_cpu != now.is_on_cpu)
     return "the inputs are on another device";
+  if (before.is_complex != now.is_complex)
+    return now.is_complex ? "an input holds complex numbers" : "all inputs are real numbers";
   if (before.autocast != now.autocast)
     return "autocast has other settings";
   if (before.types != now.types)
@@ -120,6 +122,26 @@ bool are_on_cpu(const std::vector<c10::IValue>& inputs) {
   return std::all_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
     return !input.isTensor() || !input.toTensor().defined() || input.toTensor().is_cpu();
   });
+}
+
+bool any_is_complex(const std::vector<c10::IValue>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
+    return input.isTensor() && input.toTensor().defined() && input.toTensor().is_complex();
+  });
+}
+
+bool has_real_gradient(const torch::jit::Graph& graph) {
+  const auto nodes = graph.nodes();
+  return std::any_of(nodes.begin(), nodes.end(), [](const torch::jit::Node* node) {
+    return node->hasAttribute(symbols::kIsReal);
+  });
+}
+
+void forget_real(torch::jit::Graph& graph) {
+  for (auto* node : graph.nodes()) {
+    if (node->hasAttribute(symbols::kIsReal))
+      node->removeAttribute(symbols::kIsReal);
+  }
 }
 
 // Notes what calls that were planned for these shapes have shown of other calls and backwards.
@@ -158,6 +180,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       depends_on_device_(has_rules_for_cpu(*graph_)),
       depends_on_autocast_(depends_on_autocast(graph_->block())),
       takes_gradients_(has_node(*graph_, symbols::kGradient)),
+      has_real_gradient_(has_real_gradient(*graph_)),
       makes_leaves_(has_node(*graph_, symbols::kRequireGrad)),
       targets_(targets_among_inputs(*graph_)),
       uncompiled_(for_autograd(*graph_), /*is_planned=*/false),
@@ -421,6 +444,7 @@ SpecializationKey Region::key_of(const std::vector<c10::IValue>& inputs,
   }
   std::sort(key.same.begin(), key.same.end());  // must not depend on addresses
   key.is_on_cpu = depends_on_device_ && (described ? described->is_cpu() : are_on_cpu(inputs));
+  key.is_complex = has_real_gradient_ && any_is_complex(inputs);
   key.may_change_layouts = may_change_layouts(options_, inputs);
   if (!has_casts)
     return key;
@@ -453,11 +477,13 @@ RegionInput Region::compilation_of(const std::vector<c10::IValue>& inputs,
 
 std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecializationKey& key) const {
   auto graph = noop_elimination_.fold(key.returned);
-  if (key.same.empty() && !key.is_on_cpu)
+  if (key.same.empty() && !key.is_on_cpu && !key.is_complex)
     return graph;
   graph = graph->copy();
   if (key.is_on_cpu)
     put_inputs_on_cpu(*graph);
+  if (key.is_complex)
+    forget_real(*graph);
   for (const auto& [first, second] : key.same) {
     if (*graph->inputs()[first]->type() == *graph->inputs()[second]->type())
       graph->inputs()[second]->replaceAllUsesWith(graph->inputs()[first]);

@@ -181,6 +181,7 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   bool depends_on_device_;
   bool depends_on_autocast_;     // even where autocast is off around the region
   bool takes_gradients_;         // the method asks for gradients within it
+  bool has_real_gradient_;       // one with symbols::kIsReal
   bool makes_leaves_;            // of which gradients are taken within the region
   std::vector<size_t> targets_;  // the inputs whose gradients the graph asks for
   Program uncompiled_;

@@ -64,6 +64,8 @@ Value* bind_value(Graph& graph, const std::string& parameter, const Names& names
                   const GradientSums& sums) {
   if (const auto found = names.find(parameter); found != names.end())
     return found->second;
+  if (parameter == "is_real")
+    return graph.insertConstant(sums.is_real());
   const std::string each = "needs_each_";
   if (parameter.rfind(each, 0) == 0) {
     return graph.insertConstant(

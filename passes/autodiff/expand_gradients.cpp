@@ -54,6 +54,7 @@ class Expansion {
     for (const auto* target : unused_targets())
       require_gradient(target, with_gradient);
     sums_.set_tracked(with_gradient);
+    sums_.set_real(request_.is_real);
     PreparedNodes prepared;
     const auto purpose = request_.create_graph ? Purpose::kGradientAgain : Purpose::kGradient;
     const auto steps = prepare_forward(nodes_before(graph_, node_), purpose, sums_, prepared,

@@ -47,6 +47,10 @@ class GradientSums {
     return requires_grad(value) || tracked_.count(value) != 0;
   }
 
+  // Notes that no tensor of the graph can hold complex numbers.
+  void set_real(bool is_real) { is_real_ = is_real; }
+  bool is_real() const { return is_real_; }
+
   // Makes `cast`, which is `value` under another type, share the gradient of `value`.
   void share_gradient(torch::jit::Value* cast, torch::jit::Value* value);
 
@@ -80,6 +84,7 @@ class GradientSums {
   torch::jit::Graph& graph_;
   ReachedValues requires_grad_;
   ReachedValues tracked_;
+  bool is_real_ = false;
   std::unordered_map<torch::jit::Value*, torch::jit::Value*> gradients_;
   std::unordered_map<torch::jit::Value*, torch::jit::Value*> originals_;  // by cast
   std::unordered_set<torch::jit::Value*> passing_;                        // to what they reduce

@@ -67,11 +67,33 @@ bool may_make_leaf(const Node* node) {
   return flag && flag->isNone();
 }
 
+// Returns whether a call may give the operator a type or a number for which it makes complex
+// numbers, whatever the tensors hold.
+bool number_may_be_complex(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  if (schema == nullptr)
+    return false;
+  const auto& arguments = schema->arguments();
+  for (size_t i = 0; i < std::min(arguments.size(), node->inputs().size()); ++i) {
+    const auto* value = node->input(i);
+    const auto maker = value->node()->kind();
+    if (maker == c10::prim::Constant || maker == c10::prim::dtype)
+      continue;
+    if (arguments[i].name() == "dtype" || value->type()->kind() == c10::TypeKind::NumberType ||
+        value->type()->kind() == c10::TypeKind::ComplexType)
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void PathGradients::note_result(const c10::IValue& result, const Value* symbol) {
-  if (result.isTensor() && result.toTensor().defined() && !may_have_gradient(result.toTensor()))
+  if (!result.isTensor() || !result.toTensor().defined())
+    return;
+  if (!may_have_gradient(result.toTensor()))
     integers_.insert(symbol);
+  has_complex_ = has_complex_ || result.toTensor().is_complex();
 }
 
 void PathGradients::note_name(const Item& item, Value* symbol) {
@@ -80,6 +102,7 @@ void PathGradients::note_name(const Item& item, Value* symbol) {
       note_name(element, element.symbol);
   } else if (symbol != nullptr && item.is_tensor() && item.value.toTensor().defined()) {
     const auto& tensor = item.value.toTensor();
+    has_complex_ = has_complex_ || tensor.is_complex();
     c10::weak_intrusive_ptr<c10::TensorImpl> weak(tensor.getIntrusivePtr());
     const auto names = names_.try_emplace(tensor.unsafeGetTensorImpl(), Names{std::move(weak), {}});
     names.first->second.symbols.insert(symbol);
@@ -211,6 +234,9 @@ void PathGradients::run_grad(Node* node, bool grad_mode) {
       operands.push_back(gradient);
   }
   operands.insert(operands.end(), unused.begin(), unused.end());
+  const auto& nodes = builder_.graph()->nodes();
+  request.is_real =
+      !has_complex_ && std::none_of(nodes.begin(), nodes.end(), number_may_be_complex);
   request.num_outputs = static_cast<int64_t>(outputs.size());
   request.num_targets = static_cast<int64_t>(used.size());
   auto* gradient = builder_.add_node(symbols::kGradient, operands, used.size());

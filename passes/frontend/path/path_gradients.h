@@ -102,7 +102,8 @@ class PathGradients {
   // What requires_grad_(False) made of a leaf, and the leaf: where that is marked again, eager
   // PyTorch's gradients of it come from what has read it before, too.
   std::unordered_map<const torch::jit::Value*, torch::jit::Value*> detached_;
-  bool has_asked_ = false;  // for a gradient
+  bool has_asked_ = false;    // for a gradient
+  bool has_complex_ = false;  // a tensor of complex numbers was read or made
 };
 
 }  // namespace aten_recompute
