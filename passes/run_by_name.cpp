@@ -25,6 +25,7 @@
 #include "passes/autodiff/expand_gradients.h"
 #include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/name_values.h"
+#include "passes/autodiff/sum_parts.h"
 #include "passes/frontend/path/path_builder.h"
 #include "passes/frontend/path/record_path.h"
 #include "passes/frontend/regions/form_regions.h"
@@ -380,6 +381,8 @@ constexpr std::array kNamedPasses{
               Needs::kGraph, run_expand_gradients},
     NamedPass{Pass::kDifferentiate, "returns the joint graph of a region", Needs::kGraph,
               run_differentiate},
+    NamedPass{Pass::kSumParts, "makes one operator of the gradients of disjoint parts",
+              Needs::kJointGraph, [](Run& run) { on_joint_graph(run, sum_parts); }},
     NamedPass{Pass::kHoistMetadata, "reads sizes and types in the forward", Needs::kJointGraph,
               [](Run& run) { on_joint_graph(run, hoist_metadata); }},
     NamedPass{Pass::kNameValues, "names values by operator and number", Needs::kJointGraph,

@@ -18,6 +18,7 @@
 #include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/not_differentiable.h"
 #include "passes/autodiff/operand_views.h"
+#include "passes/autodiff/sum_parts.h"
 #include "passes/manager/pass_manager.h"
 
 namespace aten_recompute {
@@ -98,6 +99,7 @@ JointGraph differentiate(const std::shared_ptr<Graph>& forward,
   torch::jit::LowerSimpleTuples(joint.graph->block());
   remove_operand_views(joint.graph->block());
   remove_gradients_of(joint.graph->block());
+  run_pass(Pass::kSumParts, joint.graph, [&] { sum_parts(joint); });
   run_pass(Pass::kHoistMetadata, joint.graph, [&] { hoist_metadata(joint); });
   remove_dead_code(joint.graph->block(), joint.backward_start);
   GRAPH_DUMP("joint graph", joint.graph);

@@ -63,6 +63,7 @@ constexpr std::array kPasses{
     PassInfo{Pass::kSliceRows, "slice_rows", kOptional},
     PassInfo{Pass::kExpandGradients, "expand_gradients", kNeeded},
     PassInfo{Pass::kDifferentiate, "differentiate", kNeeded},
+    PassInfo{Pass::kSumParts, "sum_parts", kOptional},
     PassInfo{Pass::kHoistMetadata, "hoist_metadata", kOptional},
     PassInfo{Pass::kNameValues, "name_values", kOptional},
     PassInfo{Pass::kAlternatives, "alternatives", kOptional},

@@ -61,6 +61,7 @@ enum class Pass : uint8_t {
   kSliceRows,
   kExpandGradients,
   kDifferentiate,
+  kSumParts,
   kHoistMetadata,
   kNameValues,
   kAlternatives,

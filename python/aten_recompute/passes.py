@@ -54,7 +54,7 @@ def run(
     Returns:
         The graphs that the pass leaves: ``graph`` itself where that was changed, otherwise other graphs.
         ``differentiate`` returns the joint graph of a region: forward and backward, with a node
-        ``aten_recompute::backward_start`` between them. The passes from ``hoist_metadata`` to ``extract`` need such a
+        ``aten_recompute::backward_start`` between them. The passes from ``sum_parts`` to ``extract`` need such a
         graph. ``plan`` writes a schedule into it, ``splice`` carries that out, and ``extract`` returns forward and
         backward as graphs of their own.
 

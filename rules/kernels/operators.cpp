@@ -132,6 +132,7 @@ void register_rule_operators() {
   register_dropout_operators();
   register_loss_operators();
   register_shape_operators();
+  register_part_operators();
   register_indexing_operators();
   register_reduction_operators();
   register_pooling_operators();

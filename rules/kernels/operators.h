@@ -23,6 +23,7 @@ void register_batch_norm_operators();
 void register_dropout_operators();
 void register_loss_operators();
 void register_shape_operators();
+void register_part_operators();
 void register_indexing_operators();
 void register_reduction_operators();
 void register_pooling_operators();

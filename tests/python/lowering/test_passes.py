@@ -68,7 +68,7 @@ def test_every_pass_runs(name: str) -> None:
         "insert_casts": inputs_of_region,
         "slice_rows": inputs_of_region,
     }
-    on_joint = ("hoist_metadata", "name_values", "alternatives", "profile", "plan", "splice", "extract")
+    on_joint = ("sum_parts", "hoist_metadata", "name_values", "alternatives", "profile", "plan", "splice", "extract")
     in_region = (
         "channels_last",
         "fuse_batch_norm",
