@@ -23,9 +23,9 @@ void add_rearrangements(std::vector<Rule>& rules) {
   }
   // Both functions return the gradient itself if nothing changes. reduce_grad takes the real part
   // of complex gradients without a warning.
-  for (const char* op :
-       {"aten::to.device", "aten::to.dtype", "aten::to.dtype_layout", "aten::to.other",
-        "aten::to.prim_Device", "aten::to.prim_dtype", "aten::to.prim_other", "aten::type_as"}) {
+  for (const char* op : {"aten::to.device", "aten::to.dtype", "aten::to.dtype_layout",
+                         "aten::to.other", "aten::to.prim_Device", "aten::to.prim_dtype",
+                         "aten::to.prim_other", "aten::type_as", "aten::cpu", "aten::cuda"}) {
     rules.push_back(
         {.op = op,
          .gradients = {

@@ -253,17 +253,21 @@ void CompiledRegion::find_aliases() {
 std::optional<LossMemory> CompiledRegion::loss_of(const StepMemory& step,
                                                   bool has_other_sizes) const {
   const auto& problem = *graphs_.plan->problem;
+  std::optional<LossMemory> loss;
   if (!has_other_sizes && !step.has_unclear_loss)
-    return loss_memory(problem, step);
+    loss = loss_memory(problem, step);
   if (step.num_others == 0 && !step.has_unclear_loss)
-    return std::nullopt;
-  // What of a step of several calls is the loss cannot be told then. All that it took beyond the
-  // plan counts.
+    return loss;
+  // Each of several calls may have a loss of its own, which is in memory while later calls run, and
+  // other modules may have left gradients. All that the step took beyond the plan counts.
   const auto excess = step.peak - graphs_.plan->metrics.predicted_peak_bytes;
   const auto incoming = problem.incoming_bytes();
   if (is_outdated() || excess <= 0 || incoming == 0)
-    return std::nullopt;
-  return LossMemory{incoming, problem.loss_bytes, problem.held_by_caller + excess};
+    return loss;
+  if (!loss)
+    loss = LossMemory{incoming, problem.loss_bytes, problem.held_by_caller};
+  loss->held = std::max(loss->held, problem.held_by_caller + excess);
+  return loss;
 }
 
 void CompiledRegion::note_step(const StepMemory& step, bool has_other_sizes,

@@ -134,8 +134,10 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
     const auto others = pending_->begin_backward();
     const auto assumed = compiled_region_->plan()->assumed.caller.other_calls;
     has_other_sizes_ = has_other_sizes_ || others.like_planned < assumed;
-    if (watch_ != nullptr && difference_ != nullptr)
-      watch_->note_other_calls(others.num_earlier, others.has_later);
+    if (watch_ != nullptr && difference_ != nullptr) {
+      const bool are_seen = others.num_earlier == 0 || others.first_earlier >= watch_->first_call();
+      watch_->note_other_calls(others.num_earlier, are_seen, others.has_later);
+    }
     note_retained(keep);
   }
   Run run;

@@ -21,6 +21,11 @@ PendingCalls& PendingCalls::of_process() {
   return **instance;
 }
 
+uint64_t PendingCalls::next_number() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return num_added_;
+}
+
 std::unique_ptr<PendingCalls::Call> PendingCalls::add(Kept kept) {
   const auto thread = std::this_thread::get_id();
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -104,6 +109,7 @@ void PendingCalls::find_others(CallsOfThread& calls) {
     caller->see_other_calls(like_planned[caller]);
   }
   int64_t num_earlier = 0;
+  uint64_t first_earlier = 0;
   int64_t num_later = 0;
   for (const auto& each : calls.waiting)
     num_later += each.num_backwards <= kMostBackwards ? 1 : 0;
@@ -112,8 +118,10 @@ void PendingCalls::find_others(CallsOfThread& calls) {
       continue;
     --num_later;
     if (each.num_backwards == 1)
-      each.others = {num_earlier, num_later > 0, like_planned[each.kept.caller.get()]};
-    ++num_earlier;
+      each.others = {num_earlier, first_earlier, num_later > 0,
+                     like_planned[each.kept.caller.get()]};
+    if (num_earlier++ == 0)
+      first_earlier = each.number;
   }
   calls.returned.clear();
 }

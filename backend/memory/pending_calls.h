@@ -32,6 +32,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   // The other calls of a step, as one of its calls sees them.
   struct Others {
     int64_t num_earlier = 0;
+    uint64_t first_earlier = 0;  // the number of the first of these
     bool has_later = false;
     double like_planned = 0.0;  // as CallerAssumptions::other_calls
   };
@@ -58,6 +59,9 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
     const std::thread::id thread_;
     const uint64_t number_;
   };
+
+  // Returns the number of the next call that is added.
+  uint64_t next_number();
 
   // Adds a call of the calling thread that has returned.
   std::unique_ptr<Call> add(Kept kept);

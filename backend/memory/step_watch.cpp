@@ -23,11 +23,13 @@ LastWatch& last_watch() {
 
 }  // namespace
 
-std::shared_ptr<StepWatch> StepWatch::start(int64_t bytes_before, const void* owner) {
+std::shared_ptr<StepWatch> StepWatch::start(int64_t bytes_before, const void* owner,
+                                            uint64_t first_call) {
   auto memory = StepMemoryWatch::start();
   if (memory == nullptr)
     return nullptr;
-  std::shared_ptr<StepWatch> watch(new StepWatch(std::move(memory), bytes_before, owner));
+  std::shared_ptr<StepWatch> watch(
+      new StepWatch(std::move(memory), bytes_before, owner, first_call));
   auto& last = last_watch();
   const std::lock_guard<std::mutex> lock(last.mutex);
   last.watch = watch;
@@ -48,7 +50,7 @@ std::shared_ptr<StepWatch> StepWatch::hand_over(const void* owner, int64_t bytes
   const std::lock_guard<std::mutex> lock(mutex_);
   if (owner != owner_ || !has_ended_ || has_begun_ || is_handed_over_ || !watch_->is_here())
     return nullptr;
-  std::shared_ptr<StepWatch> watch(new StepWatch(watch_, bytes_before_, owner_));
+  std::shared_ptr<StepWatch> watch(new StepWatch(watch_, bytes_before_, owner_, first_call_));
   watch->memory_.num_others = memory_.num_others + 1;
   watch->others_bytes_ = watch_->alive_bytes() + bytes_before_ - bytes_before;
   watch->memory_.peak = std::max(memory_.peak, watch_->peak_bytes());
@@ -57,8 +59,11 @@ std::shared_ptr<StepWatch> StepWatch::hand_over(const void* owner, int64_t bytes
 }
 
 StepWatch::StepWatch(std::shared_ptr<StepMemoryWatch> watch, int64_t bytes_before,
-                     const void* owner)
-    : watch_(std::move(watch)), bytes_before_(bytes_before), owner_(owner) {
+                     const void* owner, uint64_t first_call)
+    : watch_(std::move(watch)),
+      bytes_before_(bytes_before),
+      owner_(owner),
+      first_call_(first_call) {
   // MemoryWatch takes a profiler's place, so it is used only where there is none.
   if (at::globalContext().hasCUDA() && !at::hasCallbacks())
     on_any_device_ = std::make_unique<MemoryWatch>();
@@ -134,10 +139,10 @@ void StepWatch::end_backward(size_t run) {
     watch_->stop();  // the caller's own work follows
 }
 
-void StepWatch::note_other_calls(int64_t num_earlier, bool has_later) {
+void StepWatch::note_other_calls(int64_t num_earlier, bool are_seen, bool has_later) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  give_up_if(num_earlier > memory_.num_others);
-  memory_.has_unclear_loss = has_later || num_earlier < memory_.num_others;
+  give_up_if(!are_seen);
+  memory_.has_unclear_loss = has_later || num_earlier != memory_.num_others;
 }
 
 void StepWatch::note_retained_graph() {

@@ -45,8 +45,10 @@ struct StepMemory {
 class StepWatch {
  public:
   // Returns nullptr if another step is watched. `bytes_before` is what the step has allocated until
-  // now, and holds to its end. `owner` is what the calls that may take it over have in common.
-  static std::shared_ptr<StepWatch> start(int64_t bytes_before = 0, const void* owner = nullptr);
+  // now, and holds to its end. `owner` is what the calls that may take it over have in common,
+  // `first_call` the number of the first call that is seen (PendingCalls::next_number()).
+  static std::shared_ptr<StepWatch> start(int64_t bytes_before = 0, const void* owner = nullptr,
+                                          uint64_t first_call = 0);
   // Goes on with the watch of an earlier call of the calling thread that has returned and whose
   // backward has not begun, so that the peak of a step of several calls is seen: what that call
   // holds counts as held by another one. Returns nullptr where there is no such call of this owner.
@@ -67,10 +69,13 @@ class StepWatch {
   // begin_backward() returns whether this is the first backward of the step.
   bool begin_backward(size_t run, int64_t freed_before_backward);
   void end_backward(size_t run);
-  // Notes how many calls before this one wait for their backward, and whether there was one after
-  // it. If the watch was not taken over from all of the former, the step cannot be compared with a
-  // plan.
-  void note_other_calls(int64_t num_earlier, bool has_later);
+  // Returns the number of the first call that is seen, of those from which it was taken over and
+  // of others between these.
+  uint64_t first_call() const { return first_call_; }
+  // Notes how many calls before this one wait for their backward, whether all of them are seen, and
+  // whether there was one after it. If one of the former is not seen, the step cannot be compared
+  // with a plan.
+  void note_other_calls(int64_t num_earlier, bool are_seen, bool has_later);
   // Notes that the graph stays for another backward, which is not watched.
   void note_retained_graph();
   // Notes a gradient that becomes the `.grad` of a parameter, or with `is_added` is added to it.
@@ -87,7 +92,8 @@ class StepWatch {
   StepMemory memory() const;
 
  private:
-  StepWatch(std::shared_ptr<StepMemoryWatch> watch, int64_t bytes_before, const void* owner);
+  StepWatch(std::shared_ptr<StepMemoryWatch> watch, int64_t bytes_before, const void* owner,
+            uint64_t first_call);
   // Marks the backward as one that cannot be compared with a plan, if `condition` holds.
   void give_up_if(bool condition);
 
@@ -101,6 +107,7 @@ class StepWatch {
   const std::shared_ptr<StepMemoryWatch> watch_;
   const int64_t bytes_before_;
   const void* const owner_;
+  const uint64_t first_call_;
   int64_t others_bytes_ = 0;  // what the calls hold from which it was taken over
   std::unique_ptr<MemoryWatch>
       on_any_device_;  // set during the forward if there are other devices than the CPU

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backend/autograd/region_call.h"
+#include "backend/memory/pending_calls.h"
 #include "backend/planning/method_call.h"
 #include "common/log.h"
 #include "common/strategy_traits.h"
@@ -510,7 +511,7 @@ std::shared_ptr<StepWatch> Region::watch(RegionCall& call, const std::vector<c10
   const auto bytes_before = bytes_of_copies(method_memory_, inputs);
   auto watch = StepWatch::take_over(this, bytes_before);
   if (watch == nullptr && compiled_region.wants_watch(is_for_larger))
-    watch = StepWatch::start(bytes_before, this);
+    watch = StepWatch::start(bytes_before, this, PendingCalls::of_process().next_number());
   if (watch != nullptr)
     call.set_own_watch(watch, is_for_larger, difference_);
   return watch;

@@ -74,6 +74,24 @@ def test_requires_grad_is_that_of_eager(module: nn.Module, strategy: str) -> Non
         assert torch.equal(result, expected)
 
 
+class OfDropout(nn.Module):
+    """A gradient that depends on no operand requires none, so that its own gradient raises."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        slope = torch.autograd.grad([nn.functional.dropout(x, 0.3).cpu().sum()], [x], create_graph=True)[0]
+        assert slope is not None
+        curvature = torch.autograd.grad([slope.sum()], [x], create_graph=True)[0]
+        assert curvature is not None
+        return curvature
+
+
+def test_what_raises_in_eager_raises() -> None:
+    lowered = lowered_copy(torch.jit.script(OfDropout()), "none")
+    for module in (OfDropout(), lowered):
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            module(torch.randn(4, 3, requires_grad=True))
+
+
 def step(module: nn.Module, x: Tensor, *arguments: int) -> tuple[Tensor, Tensor | None]:
     """Returns the result, and the gradient of its magnitude where it has one."""
     result = module(x, *arguments)

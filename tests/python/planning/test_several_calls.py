@@ -192,6 +192,72 @@ def test_modules_that_are_lowered_one_by_one_keep_one_budget(share: float, track
     assert all(variants_of(module)[-1]["other_calls"] > 0.5 for module in lowered)
 
 
+def modules_in_turn(encoder: Any, head: Any, inputs: Inputs) -> None:
+    first, second = [F.normalize(head(encoder(x)), dim=1) for x in inputs]
+    F.cross_entropy(first @ second.t() / 0.1, torch.arange(len(first))).backward()
+
+
+@pytest.mark.parametrize("share", [0.6, 0.5])
+def test_modules_that_are_called_in_turn_come_to_one_budget(share: float, tracker: Tracker) -> None:
+    inputs = rows(128, 128)
+    # Its gradients are there while the encoder's backward runs.
+    head = nn.Sequential(nn.Linear(16, 2048), nn.ReLU(), nn.Linear(2048, 16))
+
+    def peak(modules: list[Any]) -> tuple[int, list[Tensor | None]]:
+        for module in modules:
+            module.zero_grad(set_to_none=True)
+        with tracker.measure_peak() as measured:
+            modules_in_turn(*modules, inputs)
+        gradients = [p.grad for module in modules for _, p in sorted(module.named_parameters())]
+        return measured.bytes, [None if each is None else each.clone() for each in gradients]
+
+    modules = [Encoder(), head]
+    unplanned, expected = [peak(modules) for _ in range(2)][1]
+    budget = int(share * unplanned)
+    lowered = [lowered_copy(module, "budget", memory_budget=f"{budget}B", cost_model="flops") for module in modules]
+    peaks = []
+    for _ in range(10):
+        bytes_, gradients = peak(lowered)
+        peaks.append(bytes_)
+        assert_same(gradients, expected)
+    # Each plan shows what the other modules leave beside it, and makes room for that.
+    assert max(peaks[7:]) <= 1.02 * budget
+
+
+def losses_of_their_own(module: Any, inputs: Inputs) -> None:
+    losses = []
+    for x in inputs:
+        logits = module(x) / 0.7
+        logs = logits.log_softmax(-1)
+        losses.append(logs[:, 0].mean() - 0.01 * (logs.exp() * logs).sum(-1).mean())
+    torch.stack(losses).sum().backward()
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*[Block(32) for _ in range(5)])
+        self.last = nn.Linear(32, 160)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.blocks(x))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("share", [0.7, 0.5])
+def test_what_the_loss_of_each_call_keeps_counts(share: float, count: int, tracker: Tracker) -> None:
+    inputs = rows(*[128] * count)
+    training = Training(tracker, losses_of_their_own)
+    eager = Classifier()
+    unplanned, expected = [training.peak(eager, inputs) for _ in range(2)][1]
+    budget = int(share * unplanned)
+    lowered = lowered_copy(eager, "budget", memory_budget=f"{budget}B", cost_model="flops")
+    steps = [training.peak(lowered, inputs) for _ in range(6)]
+    for peak, gradients in steps[3:]:
+        assert peak <= budget
+        assert_same(gradients, expected)
+
+
 def test_a_module_that_is_enabled_learns_it_too(tracker: Tracker) -> None:
     eager = Encoder()
     inputs = rows(256, 256)

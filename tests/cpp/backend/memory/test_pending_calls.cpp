@@ -91,6 +91,20 @@ TEST(PendingCalls, CallsOfOtherSizesArePartsOfOne) {
   EXPECT_EQ(small->other_calls(), 6.0);
 }
 
+TEST(PendingCalls, TheFirstOfTheEarlierCallsIsTold) {
+  const auto calls = std::make_shared<PendingCalls>();
+  const auto plan = caller();
+  calls->add({plan, 100.0, 100.0}).reset();
+  const auto number = calls->next_number();
+  const auto first = calls->add({plan, 100.0, 100.0});
+  const auto second = calls->add({plan, 100.0, 100.0});
+  const auto third = calls->add({plan, 100.0, 100.0});
+  const auto others = third->begin_backward();
+  EXPECT_EQ(others.num_earlier, 2);
+  EXPECT_EQ(others.first_earlier, number);
+  EXPECT_EQ(first->begin_backward().num_earlier, 0);
+}
+
 // A result that is a target has no gradient, and its call is gone before the backward.
 TEST(PendingCalls, ACallThatWasThereBesideAnotherCounts) {
   const auto calls = std::make_shared<PendingCalls>();

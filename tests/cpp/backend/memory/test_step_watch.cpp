@@ -179,7 +179,7 @@ void expect_to_go_on_with_a_later_call(bool is_first_largest) {
   const auto of_the_loss = bytes(70);
   second->begin_backward(0, 0);
   bytes(3000);
-  second->note_other_calls(1, false);
+  second->note_other_calls(1, /*are_seen=*/true, false);
   second->end_backward(0);
 
   EXPECT_FALSE(first->begin_backward(0, 0));
@@ -209,9 +209,30 @@ TEST(StepWatch, CannotCompareAStepWithoutItsFirstCalls) {
   watch->begin_forward();
   watch->end_call();
   watch->begin_backward(0, 0);
-  watch->note_other_calls(1, false);
+  watch->note_other_calls(1, /*are_seen=*/false, false);
   watch->end_backward(0);
   EXPECT_TRUE(watch->memory().backward.empty());
+}
+
+// The calls of other owners between those of one are seen, too.
+TEST(StepWatch, KeepsTheNumberOfTheFirstCallThatIsSeen) {
+  const int owner = 0;
+  const auto first = StepWatch::start(0, &owner, /*first_call=*/3);
+  ASSERT_NE(first, nullptr);
+  first->hold();
+  first->begin_forward();
+  first->end_call();
+  const auto second = StepWatch::take_over(&owner);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(second->first_call(), 3U);
+  second->hold();
+  second->begin_forward();
+  second->end_call();
+  second->begin_backward(0, 0);
+  second->note_other_calls(/*num_earlier=*/2, /*are_seen=*/true, false);
+  second->end_backward(0);
+  EXPECT_EQ(second->memory().backward.size(), 1U);
+  EXPECT_TRUE(second->memory().has_unclear_loss);
 }
 
 // Where one of them is gone, what it held is no part of what the others held either.
@@ -229,7 +250,7 @@ TEST(StepWatch, DoesNotTellTheLossWhereOtherCallsAreGone) {
     second->begin_forward();
     second->end_call();
     second->begin_backward(0, 0);
-    second->note_other_calls(is_gone ? 0 : 1, false);
+    second->note_other_calls(is_gone ? 0 : 1, /*are_seen=*/true, false);
     second->end_backward(0);
     EXPECT_EQ(second->memory().backward.size(), 1U);
     EXPECT_EQ(second->memory().has_unclear_loss, is_gone);
