@@ -207,7 +207,7 @@ def test_modules_that_are_called_in_turn_come_to_one_budget(share: float, tracke
         for module in modules:
             module.zero_grad(set_to_none=True)
         with tracker.measure_peak() as measured:
-            modules_in_turn(*modules, inputs)
+            modules_in_turn(modules[0], modules[1], inputs)
         gradients = [p.grad for module in modules for _, p in sorted(module.named_parameters())]
         return measured.bytes, [None if each is None else each.clone() for each in gradients]
 
