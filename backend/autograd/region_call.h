@@ -146,6 +146,14 @@ class RegionCall {
   }
   void add_output(OutputMetadata metadata) { outputs_.push_back(std::move(metadata)); }
 
+  // Returns whether none of these gradients comes from a defined vjp. autograd.grad() follows each
+  // way through the region to its targets, even one that no operator goes. Eager PyTorch has no
+  // node there, which would run, or whose saved values would be freed.
+  bool passes_nothing(const torch::autograd::variable_list& vjps,
+                      const std::vector<bool>& needed) const;
+  // Has run_stage() return undefined gradients only, whether or not the captures are released.
+  void pass_nothing();
+
   // Runs a stage for the current graph task and returns its gradients. `needed` has one flag per
   // gradient of the stage, `later_stages` says whether a later stage will run. `vjps` are read by
   // the first stage only. Throws c10::Error where the captures are released already or one that is

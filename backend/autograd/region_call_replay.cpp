@@ -225,6 +225,30 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
   put_replay(std::move(run));
 }
 
+bool RegionCall::passes_nothing(const variable_list& vjps, const std::vector<bool>& needed) const {
+  std::vector<bool> defined;
+  for (const auto& vjp : vjps)
+    defined.push_back(vjp.defined());
+  if (std::find(defined.begin(), defined.end(), false) == defined.end())
+    return false;
+  if (std::find(defined.begin(), defined.end(), true) == defined.end())
+    return true;
+  const auto masked = compiled_region_->undefined_gradients(defined);
+  for (size_t k = 0; k < needed.size(); ++k) {
+    if (needed[k] && !masked->undefined[k])
+      return false;
+  }
+  return true;
+}
+
+void RegionCall::pass_nothing() {
+  Run run;
+  run.is_replay = true;
+  run.replayed.resize(compiled_region_->summands().size());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  put_replay(std::move(run));
+}
+
 void RegionCall::put_replay(Run&& run) {
   auto owned = std::make_shared<Run>(std::move(run));
   // A graph task frees its callbacks however it ends.

@@ -3,6 +3,8 @@
 
 #include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,10 +27,8 @@ class StageNode : public RegionNode {
   // Returns the gradients of the stage, and undefined ones for the other edges. `vjps` are those of
   // the region's outputs for the first stage. Throws as RegionCall::run_stage() does.
   torch::autograd::variable_list apply(torch::autograd::variable_list&& vjps) override {
-    if (stage_ == 0 && RegionCall::must_replay(vjps)) {
-      call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
-      vjps.clear();  // run_stage() returns what replay() has computed
-    }
+    if (stage_ == 0)
+      prepare(vjps);
     const auto& stage = call_->compiled_region().stages()[stage_];
     std::vector<bool> needed;
     for (size_t i = 0; i < stage.gradients.size(); ++i)
@@ -49,7 +49,7 @@ class StageNode : public RegionNode {
   }
 
   void release_variables() override {
-    if (stage_ == 0)
+    if (stage_ == 0 && !has_passed_nothing_.exchange(false))
       call_->release();
   }
 
@@ -58,6 +58,25 @@ class StageNode : public RegionNode {
   RegionCall& call() const { return *call_; }
 
  private:
+  // Has run_stage() return what is known without running the stages, if that is so.
+  void prepare(torch::autograd::variable_list& vjps) {
+    const bool is_whole =
+        std::all_of(vjps.begin(), vjps.end(), [](const at::Tensor& vjp) { return vjp.defined(); });
+    const bool must_replay = RegionCall::must_replay(vjps);
+    if (is_whole && !must_replay)
+      return;
+    const auto needed = needed_of_all_stages();
+    if (call_->passes_nothing(vjps, needed)) {
+      has_passed_nothing_ = true;
+      call_->pass_nothing();
+    } else if (must_replay) {
+      call_->replay(std::move(vjps), needed, this->getptr());
+    } else {
+      return;
+    }
+    vjps.clear();
+  }
+
   // Returns, for each gradient of the region, whether it is needed. Only valid for the first stage.
   std::vector<bool> needed_of_all_stages() {
     const auto& compiled_region = call_->compiled_region();
@@ -76,6 +95,7 @@ class StageNode : public RegionNode {
 
   std::shared_ptr<RegionCall> call_;
   size_t stage_;
+  std::atomic<bool> has_passed_nothing_{false};  // in a backward that has not released it yet
 };
 
 // Makes the nodes of the stages, links them, and returns the first one, which becomes the history

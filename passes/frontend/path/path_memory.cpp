@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -123,6 +124,58 @@ void PathMemory::outdate_views(Tensor& tensor, const Tensor* except) {
   }
 }
 
+namespace {
+
+// Operators that put the result of a view back into what it is a view of.
+const std::unordered_map<std::string, const char*>& scatters() {
+  static const std::unordered_map<std::string, const char*> table{
+      {"aten::slice.Tensor", "aten::slice_scatter"},
+      {"aten::select.int", "aten::select_scatter"},
+      {"aten::diagonal", "aten::diagonal_scatter"}};
+  return table;
+}
+
+bool has_scatter(const Node* view) {
+  return scatters().count(qualified_operator_name(view)) != 0;
+}
+
+// Returns the order of dimensions that undoes permute(x, dims); nullopt if it is not known.
+std::optional<std::vector<int64_t>> inverse_order(const Node* permute) {
+  const auto* list = permute->input(1)->node();
+  const auto dims = list->inputs();
+  if (list->kind() != c10::prim::ListConstruct)
+    return std::nullopt;
+  const auto rank = static_cast<int64_t>(dims.size());
+  std::vector<int64_t> inverse(dims.size());
+  for (int64_t i = 0; i < rank; ++i) {
+    const auto dim = torch::jit::constant_as<int64_t>(dims[static_cast<size_t>(i)]);
+    if (!dim)
+      return std::nullopt;
+    inverse[static_cast<size_t>(*dim < 0 ? *dim + rank : *dim)] = i;
+  }
+  return inverse;
+}
+
+// Returns whether the view is x[:], all of a dimension.
+bool is_all_of_dimension(const Node* view) {
+  if (view->kind() != aten::slice)
+    return false;
+  const auto start = torch::jit::toIValue(view->input(2));
+  const auto end = torch::jit::toIValue(view->input(3));
+  return start && (start->isNone() || start->toInt() == 0) && end &&
+         (end->isNone() || end->toInt() == std::numeric_limits<int64_t>::max()) &&
+         torch::jit::constant_as<int64_t>(view->input(4)) == 1;
+}
+
+bool only_changes_sizes(const std::string& name) {
+  static const std::unordered_set<std::string> names{
+      "aten::view",      "aten::unflatten.int", "aten::squeeze", "aten::squeeze.dim",
+      "aten::unsqueeze", "aten::view_as",       "aten::alias"};
+  return names.count(name) != 0;
+}
+
+}  // namespace
+
 Value* PathMemory::write(Value* value, Value* content) {
   auto* written = &get(value);
   refresh(*written);
@@ -137,10 +190,21 @@ Value* PathMemory::write(Value* value, Value* content) {
   if (root == written && root->base != nullptr)
     content = with_gaps_of(content, root->value);
   std::vector<Value*> bases(views.size());
-  for (size_t i = views.size(); i-- > 0;)
-    bases[i] = i + 1 == views.size() ? refresh(*root) : make_again(*views[i + 1], bases[i + 1]);
-  for (size_t i = 0; i < views.size(); ++i)
-    content = put_in(bases[i], *views[i], content);
+  for (size_t i = views.size(); i-- > 0;) {
+    if (i + 1 == views.size())
+      bases[i] = refresh(*root);
+    else if (is_all_of_dimension(views[i + 1]->view))
+      bases[i] = bases[i + 1];
+    else
+      bases[i] = make_again(*views[i + 1], bases[i + 1]);
+  }
+  // x[:] is all of x: nothing needs to be put in where another scatter gives the layout of x.
+  for (size_t i = 0; i < views.size(); ++i) {
+    const bool has_layout = i > 0 && has_scatter(views[i - 1]->view);
+    const bool gets_layout = i + 1 < views.size() && has_scatter(views[i + 1]->view);
+    if (!is_all_of_dimension(views[i]->view) || !(has_layout || gets_layout))
+      content = put_in(bases[i], *views[i], content);
+  }
   set_content(*root, content);
   outdate_views(*root, nullptr);
   for (auto* part = root; part->base != nullptr; part = part->base) {
@@ -169,43 +233,6 @@ Value* PathMemory::append(c10::Symbol kind, at::ArrayRef<Value*> inputs) {
   insert_(node);
   return node->output();
 }
-
-namespace {
-
-// Operators that put the result of a view back into what it is a view of.
-const std::unordered_map<std::string, const char*>& scatters() {
-  static const std::unordered_map<std::string, const char*> table{
-      {"aten::slice.Tensor", "aten::slice_scatter"},
-      {"aten::select.int", "aten::select_scatter"},
-      {"aten::diagonal", "aten::diagonal_scatter"}};
-  return table;
-}
-
-// Returns the order of dimensions that undoes permute(x, dims); nullopt if it is not known.
-std::optional<std::vector<int64_t>> inverse_order(const Node* permute) {
-  const auto* list = permute->input(1)->node();
-  const auto dims = list->inputs();
-  if (list->kind() != c10::prim::ListConstruct)
-    return std::nullopt;
-  const auto rank = static_cast<int64_t>(dims.size());
-  std::vector<int64_t> inverse(dims.size());
-  for (int64_t i = 0; i < rank; ++i) {
-    const auto dim = torch::jit::constant_as<int64_t>(dims[static_cast<size_t>(i)]);
-    if (!dim)
-      return std::nullopt;
-    inverse[static_cast<size_t>(*dim < 0 ? *dim + rank : *dim)] = i;
-  }
-  return inverse;
-}
-
-bool only_changes_sizes(const std::string& name) {
-  static const std::unordered_set<std::string> names{
-      "aten::view",      "aten::unflatten.int", "aten::squeeze", "aten::squeeze.dim",
-      "aten::unsqueeze", "aten::view_as",       "aten::alias"};
-  return names.count(name) != 0;
-}
-
-}  // namespace
 
 bool PathMemory::can_put_in(const Tensor& view) {
   if (view.list != nullptr || view.operand != 0 || !is_pure_view(view.view))

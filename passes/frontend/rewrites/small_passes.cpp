@@ -42,8 +42,9 @@ void remove_idle_dropout(Block* block) {
   }
 }
 
-// Returns whether the node is a part of x[:, ...]: a slice of all, which one further index reads.
-// What several operators read is x[:], whose gradients eager PyTorch adds up before those of x.
+// Returns whether the node is a part of x[:, ...]: a slice of all, which one further index reads,
+// or into which one is put. What several operators read is x[:], whose gradients eager PyTorch adds
+// up before those of x.
 bool is_whole_slice(const Node* node) {
   if (node->kind() != aten::slice || node->inputs().size() != 5)  // of a tensor, not of a list
     return false;
@@ -58,7 +59,7 @@ bool is_whole_slice(const Node* node) {
     return false;
   const auto kind = uses[0].user->kind();
   return kind == aten::slice || kind == aten::select || kind == aten::unsqueeze ||
-         kind == aten::index;
+         kind == aten::index || kind == aten::select_scatter || kind == aten::slice_scatter;
 }
 
 // Returns whether the block has complex constants. LibTorch's peephole pass takes every number for

@@ -79,3 +79,47 @@ def test_a_retained_graph_stays() -> None:
         results[1].sum().backward()
         results[2].sum().backward()
     assert_same(gradients(lowered), gradients(eager))
+
+
+class TwoWays(nn.Module):
+    def forward(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return (x * 2).exp() * x, (w * 3).exp() * w
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_target_that_a_result_does_not_depend_on_frees_nothing(create_graph: bool) -> None:
+    gradients = []
+    for module in (TwoWays(), lowered_copy(TwoWays(), "all")):
+        torch.manual_seed(0)
+        x, w = torch.randn(5, requires_grad=True), torch.randn(5, requires_grad=True)
+        first, second = module(x, w)
+        assert torch.autograd.grad(first.sum(), [w], allow_unused=True, create_graph=create_graph) == (None,)
+        assert torch.autograd.grad(second.sum(), [x], allow_unused=True) == (None,)
+        first.sum().backward()
+        second.sum().backward()
+        gradients.append((x.grad, w.grad))
+    assert_same(gradients[0], gradients[1])
+
+
+class Energy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.tanh(x) * x).sum()
+
+
+class UsesEnergy(nn.Module):
+    def forward(self, x: Tensor, energy: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.tanh(x * 0.5), x * energy
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_way_that_no_gradient_takes_may_be_freed(create_graph: bool) -> None:
+    gradients = []
+    for first, second in [(Energy(), UsesEnergy()), (lowered_copy(Energy(), "all"), lowered_copy(UsesEnergy(), "all"))]:
+        torch.manual_seed(0)
+        x = torch.randn(5, requires_grad=True)
+        energy = first(x)
+        energy.backward()
+        # No gradient goes through the energy, whose graph is freed.
+        result, product = second(x, energy)
+        gradients.append((x.grad, *torch.autograd.grad(result.sum(), [x], create_graph=create_graph), product))
+    assert_same(gradients[0], gradients[1])
