@@ -1,4 +1,5 @@
 // Sums of the gradients of parts of a tensor (passes/autodiff/sum_parts.h).
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/slice_backward.h>
