@@ -206,9 +206,10 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
     for (size_t i = 0; i < captures_.size(); ++i) {
       if (!(*of_others)[i])
         captures_[i] = {};
-      else if (!captures_[i].is_variable)
+      else if (!captures_[i].is_variable && captures_[i].handed == nullptr)
         captures_[i].value = inputs[vjps.size() + i];
     }
+    std::erase_if(run.handed, [&](const auto& each) { return (*of_others)[each.first]; });
   } else if (!keep) {
     // From here on only the registers hold the captures, each until its last use.
     released_ = true;
@@ -227,7 +228,7 @@ std::optional<std::vector<bool>> RegionCall::captures_of_others(
   const auto num_vjps = defined.size();
   const bool is_plain =
       guards_.empty() && std::all_of(captures_.begin(), captures_.end(), [](const auto& capture) {
-        return capture.packed == nullptr && capture.handed == nullptr;
+        return capture.packed == nullptr;
       });
   // An output is the caller's if something besides the captures holds its storage.
   const auto is_held = [&](size_t k) {
