@@ -227,9 +227,8 @@ std::optional<std::vector<bool>> RegionCall::captures_of_others(
     const std::vector<c10::IValue>& inputs) const {
   const auto num_vjps = defined.size();
   const bool is_plain =
-      guards_.empty() && std::all_of(captures_.begin(), captures_.end(), [](const auto& capture) {
-        return capture.packed == nullptr;
-      });
+      guards_.empty() && std::all_of(captures_.begin(), captures_.end(),
+                                     [](const auto& capture) { return capture.packed == nullptr; });
   // An output is the caller's if something besides the captures holds its storage.
   const auto is_held = [&](size_t k) {
     const auto storage = outputs_[k].storage.lock();
