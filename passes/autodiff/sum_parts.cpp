@@ -48,12 +48,13 @@ bool lies_before(const Value* end, const Value* begin) {
   return last && first && *last != kEnd && (*last < 0) == (*first < 0) && *last <= *first;
 }
 
-// Returns whether the parts look disjoint: what two nodes of one kind read along one dimension.
-bool look_disjoint(const Node* a, const Node* b) {
+// Returns whether two parts are disjoint: what nodes of one kind read along one dimension. With
+// `may_be_one`, the first and the last element may be one, x[0] and x[-1].
+bool are_disjoint(const Node* a, const Node* b, bool may_be_one) {
   const auto first = constant_of(a->input(3));
   const auto second = constant_of(b->input(3));
   if (is_select(a))
-    return first && second && *first != *second;
+    return first && second && *first != *second && (may_be_one || (*first < 0) == (*second < 0));
   const auto step = constant_of(a->input(5));
   if (!step || step != constant_of(b->input(5)))
     return false;
@@ -62,10 +63,13 @@ bool look_disjoint(const Node* a, const Node* b) {
   return first && second && *first >= 0 && *second >= 0 && (*first - *second) % *step != 0;
 }
 
-bool may_join(const std::vector<Node*>& run, const Node* part) {
+// `is_first`: nothing is added to the sum of the parts before. If they overlap in a call, the
+// operator then adds them in eager's order; behind another summand that would be another order.
+bool may_join(const std::vector<Node*>& run, const Node* part, bool is_first) {
   return std::all_of(run.begin(), run.end(), [&](const Node* each) {
     return each->kind() == part->kind() &&
-           constant_of(each->input(2)) == constant_of(part->input(2)) && look_disjoint(each, part);
+           constant_of(each->input(2)) == constant_of(part->input(2)) &&
+           are_disjoint(each, part, /*may_be_one=*/is_first);
   });
 }
 
@@ -179,7 +183,8 @@ void join_parts(JointGraph& joint, const Chain& chain) {
   for (size_t begin = 0; begin < summands.size();) {
     std::vector<Node*> run;
     size_t end = begin;
-    while (end < summands.size() && is_part(summands[end]) && may_join(run, summands[end]->node()))
+    while (end < summands.size() && is_part(summands[end]) &&
+           may_join(run, summands[end]->node(), /*is_first=*/begin == 0))
       run.push_back(summands[end++]->node());
     if (run.size() > 1)
       join(joint, chain, begin, end);

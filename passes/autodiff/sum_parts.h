@@ -15,9 +15,9 @@ namespace aten_recompute {
 //   %sum = aten_recompute::accumulate(%a, %b)
 //
 // and likewise slice_backward, of which narrow() has one, too. Bits are those of eager's sum: an
-// element is the gradient of its part plus zeros. The operator finds out when it runs whether the
-// parts are disjoint, and adds one after the other where they are not, so that it is enough if
-// bounds which are no constants look like it: `x[:n]` and `x[n:]`.
+// element is the gradient of its part plus zeros. Parts are disjoint by constants, or by a common
+// bound, `x[:n]` and `x[n:]`. x[0] and x[-1] are one element where there is no other: the operator
+// looks at that when it runs, and then adds one after the other.
 //
 // Sums of gradients of a region's inputs are left as they are: their summands leave the region one
 // by one (passes/partition/split_sums.h).

@@ -25,6 +25,16 @@ def first_and_last(x: Tensor, n: int) -> Tensor:
     return x[0] * x[-1].sin()
 
 
+def first_and_last_beside_the_whole(x: Tensor, n: int) -> Tensor:
+    return (x[0] * x[-1].sin()).sum() + (x * x.exp()).sum() + (x[1:2, 0] * 3).sum()
+
+
+def one_row(x: Tensor, n: int) -> Tensor:
+    """The first row is the last one."""
+    y = torch.tanh(x[:1])
+    return (y[0] * y[-1].sin()).sum() + (y * y.exp()).sum() + (y[0].cos() * y[-1].exp()).sum()
+
+
 def loop(x: Tensor, n: int) -> Tensor:
     state = x[:, 0]
     for t in range(1, x.size(1)):
@@ -87,6 +97,8 @@ READERS = [
     selects,
     one_column_twice,
     first_and_last,
+    first_and_last_beside_the_whole,
+    one_row,
     loop,
     parts_with_a_gap,
     halves,
@@ -133,7 +145,7 @@ def test_gradients_have_the_bits_of_eager(
 ) -> None:
     eager = Reads(read)
     lowered = lowered_copy(torch.jit.script(eager), strategy)
-    # -2 and 9 are bounds from the end and behind it: the halves overlap or are the whole.
+    # -2 and 9 are bounds from the end and behind it.
     for n in (3, 0, 6, -2, 9) if read is halves else (3, 3):
         x = torch.randn(4, 6).to(dtype)
         assert gradient(lowered, x, n) == gradient(eager, x, n)
