@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
+#include <limits>
 #include <unordered_set>
 
 #include "ir/operator_facts.h"
@@ -46,6 +47,16 @@ bool writes_to(const Node* node, size_t argument) {
     return false;
   const auto* alias = schema->arguments()[argument].alias_info();
   return alias != nullptr && alias->isWrite();
+}
+
+bool slices_whole_dimension(const Node* node) {
+  if (node->kind() != c10::aten::slice || node->inputs().size() != 5)  // a slice of a list
+    return false;
+  const auto start = torch::jit::toIValue(node->input(2));
+  const auto end = torch::jit::toIValue(node->input(3));
+  return start && (start->isNone() || start->toInt() == 0) && end &&
+         (end->isNone() || end->toInt() == std::numeric_limits<int64_t>::max()) &&
+         torch::jit::constant_as<int64_t>(node->input(4)) == 1;
 }
 
 bool may_alias_an_argument(const Node* node) {

@@ -29,6 +29,9 @@ bool writes_to(const torch::jit::Node* node, size_t argument);
 // recompute.
 bool is_pure_view(const torch::jit::Node* node);
 
+// Returns whether the node is x[:], a slice of a tensor that is all of a dimension.
+bool slices_whole_dimension(const torch::jit::Node* node);
+
 // Returns whether an output may share storage with an argument. This is so for pure views, and for
 // operators that copy only if they have to (reshape, contiguous, to).
 bool may_alias_an_argument(const torch::jit::Node* node);

@@ -49,8 +49,8 @@ inline const c10::Symbol kOperatorGradient =
     c10::Symbol::fromQualString("aten_recompute::operator_gradient");
 inline const c10::Symbol kIsTarget = c10::Symbol::attr("is_target");        // one int per input
 inline const c10::Symbol kHasGradient = c10::Symbol::attr("has_gradient");  // one int per output
-// On such a gradient: no tensor that was there when the path came to it holds complex numbers. A
-// region removes it where a call gives it one.
+// On kGradient: no tensor that the path has read or made until then holds complex numbers. A region
+// removes the attribute for a call with complex inputs.
 inline const c10::Symbol kIsReal = c10::Symbol::attr("is_real");
 // Attributes that expand_gradients() sets. kWithoutGraph: on a node that autograd.grad() ran
 // without create_graph, so that no gradient passes through it. kFreed: on a node whose part of the

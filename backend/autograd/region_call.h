@@ -146,9 +146,10 @@ class RegionCall {
   }
   void add_output(OutputMetadata metadata) { outputs_.push_back(std::move(metadata)); }
 
-  // Returns whether none of these gradients comes from a defined vjp. autograd.grad() follows each
-  // way through the region to its targets, even one that no operator goes. Eager PyTorch has no
-  // node there, which would run, or whose saved values would be freed.
+  // Returns whether none of the needed gradients depends on a defined vjp. The engine runs the
+  // region where one of its edges leads to a target of autograd.grad(), even if no operator
+  // connects the outputs that have gradients with it. Eager PyTorch has no node there that would
+  // run, or whose saved values would be freed.
   bool passes_nothing(const torch::autograd::variable_list& vjps,
                       const std::vector<bool>& needed) const;
   // Has run_stage() return undefined gradients only, whether or not the captures are released.

@@ -229,8 +229,6 @@ bool RegionCall::passes_nothing(const variable_list& vjps, const std::vector<boo
   std::vector<bool> defined;
   for (const auto& vjp : vjps)
     defined.push_back(vjp.defined());
-  if (std::find(defined.begin(), defined.end(), false) == defined.end())
-    return false;
   if (std::find(defined.begin(), defined.end(), true) == defined.end())
     return true;
   const auto masked = compiled_region_->undefined_gradients(defined);

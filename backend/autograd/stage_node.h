@@ -66,7 +66,7 @@ class StageNode : public RegionNode {
     if (is_whole && !must_replay)
       return;
     const auto needed = needed_of_all_stages();
-    if (call_->passes_nothing(vjps, needed)) {
+    if (!is_whole && call_->passes_nothing(vjps, needed)) {
       has_passed_nothing_ = true;
       call_->pass_nothing();
     } else if (must_replay) {

@@ -69,8 +69,8 @@ class StepWatch {
   // begin_backward() returns whether this is the first backward of the step.
   bool begin_backward(size_t run, int64_t freed_before_backward);
   void end_backward(size_t run);
-  // Returns the number of the first call that is seen, of those from which it was taken over and
-  // of others between these.
+  // Returns the number of the first call whose memory is seen. All later ones are seen, too,
+  // whichever module made them.
   uint64_t first_call() const { return first_call_; }
   // Notes how many calls before this one wait for their backward, whether all of them are seen, and
   // whether there was one after it. If one of the former is not seen, the step cannot be compared

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 namespace aten_recompute {
 namespace {
 
+using torch::jit::constant_as;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
@@ -23,15 +23,10 @@ const auto kSelectsBackward = c10::Symbol::fromQualString("aten_recompute::selec
 const auto kSlicesBackward = c10::Symbol::fromQualString("aten_recompute::slices_backward");
 constexpr auto kEnd = std::numeric_limits<int64_t>::max();
 
-std::optional<int64_t> constant_of(const Value* value) {
-  const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
-}
-
 bool is_part(const Value* value) {
   const auto kind = value->node()->kind();
   return (kind == aten::select_backward || kind == aten::slice_backward) &&
-         value->uses().size() == 1 && constant_of(value->node()->input(2));
+         value->uses().size() == 1 && constant_as<int64_t>(value->node()->input(2));
 }
 
 bool is_select(const Node* part) {
@@ -43,20 +38,20 @@ bool is_select(const Node* part) {
 bool lies_before(const Value* end, const Value* begin) {
   if (end == begin)
     return true;
-  const auto last = constant_of(end);
-  const auto first = constant_of(begin);
+  const auto last = constant_as<int64_t>(end);
+  const auto first = constant_as<int64_t>(begin);
   return last && first && *last != kEnd && (*last < 0) == (*first < 0) && *last <= *first;
 }
 
 // Returns whether two parts are disjoint: what nodes of one kind read along one dimension. With
 // `may_be_one`, the first and the last element may be one, x[0] and x[-1].
 bool are_disjoint(const Node* a, const Node* b, bool may_be_one) {
-  const auto first = constant_of(a->input(3));
-  const auto second = constant_of(b->input(3));
+  const auto first = constant_as<int64_t>(a->input(3));
+  const auto second = constant_as<int64_t>(b->input(3));
   if (is_select(a))
     return first && second && *first != *second && (may_be_one || (*first < 0) == (*second < 0));
-  const auto step = constant_of(a->input(5));
-  if (!step || step != constant_of(b->input(5)))
+  const auto step = constant_as<int64_t>(a->input(5));
+  if (!step || step != constant_as<int64_t>(b->input(5)))
     return false;
   if (lies_before(a->input(4), b->input(3)) || lies_before(b->input(4), a->input(3)))
     return true;
@@ -68,7 +63,7 @@ bool are_disjoint(const Node* a, const Node* b, bool may_be_one) {
 bool may_join(const std::vector<Node*>& run, const Node* part, bool is_first) {
   return std::all_of(run.begin(), run.end(), [&](const Node* each) {
     return each->kind() == part->kind() &&
-           constant_of(each->input(2)) == constant_of(part->input(2)) &&
+           constant_as<int64_t>(each->input(2)) == constant_as<int64_t>(part->input(2)) &&
            are_disjoint(each, part, /*may_be_one=*/is_first);
   });
 }
@@ -123,7 +118,7 @@ Value* insert_list(Graph& graph, const std::vector<Node*>& parts, size_t index,
 Value* insert_ints(Graph& graph, const std::vector<Node*>& parts, size_t index) {
   c10::List<int64_t> constants;
   for (const auto* part : parts) {
-    const auto constant = constant_of(part->input(index));
+    const auto constant = constant_as<int64_t>(part->input(index));
     if (!constant)
       return insert_list(graph, parts, index, c10::IntType::get());
     constants.push_back(*constant);

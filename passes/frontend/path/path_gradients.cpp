@@ -234,7 +234,7 @@ void PathGradients::run_grad(Node* node, bool grad_mode) {
       operands.push_back(gradient);
   }
   operands.insert(operands.end(), unused.begin(), unused.end());
-  const auto& nodes = builder_.graph()->nodes();
+  const auto nodes = builder_.graph()->nodes();
   request.is_real =
       !has_complex_ && std::none_of(nodes.begin(), nodes.end(), number_may_be_complex);
   request.num_outputs = static_cast<int64_t>(outputs.size());

@@ -3,7 +3,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -156,17 +155,6 @@ std::optional<std::vector<int64_t>> inverse_order(const Node* permute) {
   return inverse;
 }
 
-// Returns whether the view is x[:], all of a dimension.
-bool is_all_of_dimension(const Node* view) {
-  if (view->kind() != aten::slice)
-    return false;
-  const auto start = torch::jit::toIValue(view->input(2));
-  const auto end = torch::jit::toIValue(view->input(3));
-  return start && (start->isNone() || start->toInt() == 0) && end &&
-         (end->isNone() || end->toInt() == std::numeric_limits<int64_t>::max()) &&
-         torch::jit::constant_as<int64_t>(view->input(4)) == 1;
-}
-
 bool only_changes_sizes(const std::string& name) {
   static const std::unordered_set<std::string> names{
       "aten::view",      "aten::unflatten.int", "aten::squeeze", "aten::squeeze.dim",
@@ -193,16 +181,17 @@ Value* PathMemory::write(Value* value, Value* content) {
   for (size_t i = views.size(); i-- > 0;) {
     if (i + 1 == views.size())
       bases[i] = refresh(*root);
-    else if (is_all_of_dimension(views[i + 1]->view))
+    else if (slices_whole_dimension(views[i + 1]->view))
       bases[i] = bases[i + 1];
     else
       bases[i] = make_again(*views[i + 1], bases[i + 1]);
   }
-  // x[:] is all of x: nothing needs to be put in where another scatter gives the layout of x.
+  // x[:] is all of x, so that nothing needs to be put into it, as long as a scatter before or
+  // behind it gives the result the layout of x.
   for (size_t i = 0; i < views.size(); ++i) {
     const bool has_layout = i > 0 && has_scatter(views[i - 1]->view);
     const bool gets_layout = i + 1 < views.size() && has_scatter(views[i + 1]->view);
-    if (!is_all_of_dimension(views[i]->view) || !(has_layout || gets_layout))
+    if (!slices_whole_dimension(views[i]->view) || !(has_layout || gets_layout))
       content = put_in(bases[i], *views[i], content);
   }
   set_content(*root, content);
@@ -240,7 +229,7 @@ bool PathMemory::can_put_in(const Tensor& view) {
   const auto name = qualified_operator_name(view.view);
   if (name == "aten::permute")
     return inverse_order(view.view).has_value();
-  return scatters().count(name) != 0 || only_changes_sizes(name) || name == "aten::narrow" ||
+  return has_scatter(view.view) || only_changes_sizes(name) || name == "aten::narrow" ||
          name == "aten::transpose.int" || name == "aten::t";
 }
 

@@ -8,7 +8,6 @@
 #include <torch/csrc/jit/passes/shape_analysis.h>
 
 #include <algorithm>
-#include <limits>
 #include <unordered_set>
 #include <vector>
 
@@ -46,16 +45,10 @@ void remove_idle_dropout(Block* block) {
 // or into which one is put. What several operators read is x[:], whose gradients eager PyTorch adds
 // up before those of x.
 bool is_whole_slice(const Node* node) {
-  if (node->kind() != aten::slice || node->inputs().size() != 5)  // of a tensor, not of a list
+  if (!slices_whole_dimension(node))
     return false;
-  const auto start = torch::jit::toIValue(node->input(2));
-  const auto end = torch::jit::toIValue(node->input(3));
-  const auto step = torch::jit::constant_as<int64_t>(node->input(4));
-  const bool from_first = start && (start->isNone() || start->toInt() == 0);
-  const bool to_last =
-      end && (end->isNone() || end->toInt() == std::numeric_limits<int64_t>::max());
   const auto& uses = node->output()->uses();
-  if (!from_first || !to_last || step != 1 || uses.size() != 1 || uses[0].offset != 0)
+  if (uses.size() != 1 || uses[0].offset != 0)
     return false;
   const auto kind = uses[0].user->kind();
   return kind == aten::slice || kind == aten::select || kind == aten::unsqueeze ||

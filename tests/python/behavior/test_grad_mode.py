@@ -159,7 +159,7 @@ _WAYS = {"": trained(), "_constant": trained(False), "_frozen": trained(False, T
 CASES = [
     Case(f"{make.__name__}{suffix}", make, use,
          stock=MARKED if make is NoGradLayers and suffix == "_frozen" else "",
-         before=trained() if make is IfNotRequiresGrad else None)
+         before=trained() if make in (IfNotRequiresGrad, NoGradLayers) else None)
     for make in (
         IfRequiresGrad, IfNotRequiresGrad, IfLeaf, IfInputRequiresGrad, IfParameterRequiresGrad, IfDetached,
         IfGradEnabled, NoGrad, NoGradLayers, NoGradQuestion, SetGradEnabled, NoGradWrites, DetachInPlace,

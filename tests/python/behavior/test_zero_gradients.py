@@ -8,23 +8,23 @@ import aten_recompute
 from support.helpers import lowered_copy
 
 
+def derivative(y: Tensor, x: Tensor) -> Tensor:
+    gradient = torch.autograd.grad([y], [x], create_graph=True)[0]
+    assert gradient is not None
+    return gradient
+
+
 class OfAbs(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        slope = torch.autograd.grad([x.abs().sum()], [x], create_graph=True)[0]
-        assert slope is not None
-        curvature = torch.autograd.grad([slope.sum()], [x], create_graph=True)[0]
-        assert curvature is not None
-        return curvature
+        slope = derivative(x.abs().sum(), x)
+        return derivative(slope.sum(), x)
 
 
 class OfL1Loss(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         loss = nn.functional.l1_loss(x, x.detach() * 2)
-        slope = torch.autograd.grad([loss], [x], create_graph=True)[0]
-        assert slope is not None
-        curvature = torch.autograd.grad([slope.sum()], [x], create_graph=True)[0]
-        assert curvature is not None
-        return curvature
+        slope = derivative(loss, x)
+        return derivative(slope.sum(), x)
 
 
 class Both(nn.Module):
@@ -32,32 +32,24 @@ class Both(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         energy = (x.abs() + x * x * x).sum()
-        slope = torch.autograd.grad([energy], [x], create_graph=True)[0]
-        assert slope is not None
-        curvature = torch.autograd.grad([slope.sum()], [x], create_graph=True)[0]
-        assert curvature is not None
-        return curvature
+        slope = derivative(energy, x)
+        return derivative(slope.sum(), x)
 
 
 class OfDistance(nn.Module):
     """It is zero for real numbers alone."""
 
     def forward(self, x: Tensor) -> Tensor:
-        slope = torch.autograd.grad([x.abs().sum()], [x], create_graph=True)[0]
-        assert slope is not None
-        curvature = torch.autograd.grad([(slope - 0.5).abs().sum()], [x], create_graph=True)[0]
-        assert curvature is not None
-        return curvature
+        slope = derivative(x.abs().sum(), x)
+        return derivative((slope - 0.5).abs().sum(), x)
 
 
 class OfType(nn.Module):
     """The type that makes complex numbers of real ones is an argument of the method."""
 
     def forward(self, x: Tensor, dtype: int) -> Tensor:
-        slope = torch.autograd.grad([x.to(dtype).abs().sum()], [x], create_graph=True)[0]
-        assert slope is not None
-        curvature = torch.autograd.grad([(slope - 0.5).abs().sum()], [x], create_graph=True)[0]
-        assert curvature is not None
+        slope = derivative(x.to(dtype).abs().sum(), x)
+        curvature = derivative((slope - 0.5).abs().sum(), x)
         return curvature * curvature + slope
 
 
@@ -78,11 +70,8 @@ class OfDropout(nn.Module):
     """A gradient that depends on no operand requires none, so that its own gradient raises."""
 
     def forward(self, x: Tensor) -> Tensor:
-        slope = torch.autograd.grad([nn.functional.dropout(x, 0.3).cpu().sum()], [x], create_graph=True)[0]
-        assert slope is not None
-        curvature = torch.autograd.grad([slope.sum()], [x], create_graph=True)[0]
-        assert curvature is not None
-        return curvature
+        slope = derivative(nn.functional.dropout(x, 0.3).cpu().sum(), x)
+        return derivative(slope.sum(), x)
 
 
 def test_what_raises_in_eager_raises() -> None:

@@ -165,6 +165,7 @@ def _error_difference(actual: Exception, pattern: str, known: Sequence[Exception
 def _references(case: Case) -> tuple[Outcome, Outcome, bool]:
     """Returns the outcomes of eager and stock TorchScript, and whether they are equal to the bit."""
     if case.before is not None:
+        # The class gets a new type, whose code has not run.
         torch.jit._recursive.concrete_type_store = torch.jit._recursive.ConcreteTypeStore()
         scripted = case.script(case.make())
         for _ in range(CALLS):

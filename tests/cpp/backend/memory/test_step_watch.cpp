@@ -16,6 +16,13 @@ at::Tensor bytes(int64_t count) {
   return at::empty({count}, at::kByte);
 }
 
+// Makes a call with one region.
+void run_call(StepWatch& watch) {
+  watch.hold();
+  watch.begin_forward();
+  watch.end_call();
+}
+
 TEST(StepWatch, TellsTheForwardFromTheBackward) {
   const auto watch = StepWatch::start();
   ASSERT_NE(watch, nullptr);
@@ -205,9 +212,7 @@ TEST(StepWatch, GoesOnWithALaterCall) {
 TEST(StepWatch, CannotCompareAStepWithoutItsFirstCalls) {
   const auto watch = StepWatch::start();
   ASSERT_NE(watch, nullptr);
-  watch->hold();
-  watch->begin_forward();
-  watch->end_call();
+  run_call(*watch);
   watch->begin_backward(0, 0);
   watch->note_other_calls(1, /*are_seen=*/false, false);
   watch->end_backward(0);
@@ -219,15 +224,11 @@ TEST(StepWatch, KeepsTheNumberOfTheFirstCallThatIsSeen) {
   const int owner = 0;
   const auto first = StepWatch::start(0, &owner, /*first_call=*/3);
   ASSERT_NE(first, nullptr);
-  first->hold();
-  first->begin_forward();
-  first->end_call();
+  run_call(*first);
   const auto second = StepWatch::take_over(&owner);
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(second->first_call(), 3U);
-  second->hold();
-  second->begin_forward();
-  second->end_call();
+  run_call(*second);
   second->begin_backward(0, 0);
   second->note_other_calls(/*num_earlier=*/2, /*are_seen=*/true, false);
   second->end_backward(0);
@@ -241,14 +242,10 @@ TEST(StepWatch, DoesNotTellTheLossWhereOtherCallsAreGone) {
     const int owner = 0;
     const auto first = StepWatch::start(0, &owner);
     ASSERT_NE(first, nullptr);
-    first->hold();
-    first->begin_forward();
-    first->end_call();
+    run_call(*first);
     const auto second = StepWatch::take_over(&owner);
     ASSERT_NE(second, nullptr);
-    second->hold();
-    second->begin_forward();
-    second->end_call();
+    run_call(*second);
     second->begin_backward(0, 0);
     second->note_other_calls(is_gone ? 0 : 1, /*are_seen=*/true, false);
     second->end_backward(0);
