@@ -1,4 +1,5 @@
 // The part of RegionCall that runs a region again under ordinary autograd.
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
