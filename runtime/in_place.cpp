@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include "ir/memory_reuse.h"
+#include "runtime/faster_operator.h"
 
 namespace aten_recompute {
 namespace {
@@ -18,7 +19,10 @@ Run find_writer(const OverwritingForm& form) {
     return nullptr;
   if (const auto op =
           c10::Dispatcher::singleton().findSchema({form.writer, form.overload.c_str()})) {
-    return [op = *op](torch::jit::Stack& stack) { op.callBoxed(stack); };
+    Run writer = [op = *op](torch::jit::Stack& stack) { op.callBoxed(stack); };
+    const auto name = form.overload.empty() ? form.writer : form.writer + "." + form.overload;
+    auto faster = faster_operation(name, writer);
+    return faster ? faster : writer;
   }
   // Only the interpreter knows the operators of this project.
   for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(form.writer))) {

@@ -16,6 +16,7 @@
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "runtime/arena/step_arena.h"
+#include "runtime/faster_operator.h"
 
 namespace aten_recompute {
 namespace {
@@ -71,6 +72,12 @@ std::function<void(Stack&)> operation_of(Node* node) {
     return nullptr;
   }
   auto operation = node->getOperation();
+  // What writes to an argument has to count that in the argument's version, as ATen's operator
+  // does.
+  if (!mutates_an_argument(node)) {
+    if (auto faster = faster_operation(qualified_operator_name(node), operation))
+      return faster;
+  }
   // Operators that are created for a node know its inputs. Other operators with variable arguments
   // take the number of arguments from the stack.
   if (node->getOperator().schema().is_vararg() && node->getOperator().hasOperation()) {

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "ir/node_traits.h"
 #include "ir/symbols.h"
 
 namespace aten_recompute {
@@ -33,37 +35,52 @@ bool is_select(const Node* part) {
   return part->kind() == aten::select_backward;
 }
 
-// Returns whether a part that ends at `end` lies before one that begins at `begin`. Bounds of
-// different signs cannot be compared while the size is not known.
-bool lies_before(const Value* end, const Value* begin) {
-  if (end == begin)
+// What a node reads along its dimension: x[first], or x[first:end:step]. A bound that is not
+// constant has no number.
+struct Part {
+  Node* node;
+  int64_t dim;
+  std::optional<int64_t> first, end, step;
+
+  explicit Part(Node* part)
+      : node(part),
+        dim(constant_as<int64_t>(part->input(2)).value()),
+        first(constant_as<int64_t>(part->input(3))) {
+    if (!is_select(part)) {
+      end = constant_as<int64_t>(part->input(4));
+      step = constant_as<int64_t>(part->input(5));
+    }
+  }
+};
+
+// Returns whether `a` ends before `b` begins. Bounds of different signs cannot be compared while
+// the size is not known.
+bool lies_before(const Part& a, const Part& b) {
+  if (a.node->input(4) == b.node->input(3))
     return true;
-  const auto last = constant_as<int64_t>(end);
-  const auto first = constant_as<int64_t>(begin);
-  return last && first && *last != kEnd && (*last < 0) == (*first < 0) && *last <= *first;
+  return a.end && b.first && *a.end != kEnd && (*a.end < 0) == (*b.first < 0) && *a.end <= *b.first;
 }
 
 // Returns whether two parts are disjoint: what nodes of one kind read along one dimension. With
 // `may_be_one`, the first and the last element may be one, x[0] and x[-1].
-bool are_disjoint(const Node* a, const Node* b, bool may_be_one) {
-  const auto first = constant_as<int64_t>(a->input(3));
-  const auto second = constant_as<int64_t>(b->input(3));
-  if (is_select(a))
-    return first && second && *first != *second && (may_be_one || (*first < 0) == (*second < 0));
-  const auto step = constant_as<int64_t>(a->input(5));
-  if (!step || step != constant_as<int64_t>(b->input(5)))
+bool are_disjoint(const Part& a, const Part& b, bool may_be_one) {
+  if (is_select(a.node)) {
+    return a.first && b.first && *a.first != *b.first &&
+           (may_be_one || (*a.first < 0) == (*b.first < 0));
+  }
+  if (!a.step || a.step != b.step)
     return false;
-  if (lies_before(a->input(4), b->input(3)) || lies_before(b->input(4), a->input(3)))
+  if (lies_before(a, b) || lies_before(b, a))
     return true;
-  return first && second && *first >= 0 && *second >= 0 && (*first - *second) % *step != 0;
+  return a.first && b.first && *a.first >= 0 && *b.first >= 0 &&
+         (*a.first - *b.first) % *a.step != 0;
 }
 
 // `is_first`: nothing is added to the sum of the parts before. If they overlap in a call, the
 // operator then adds them in eager's order; behind another summand that would be another order.
-bool may_join(const std::vector<Node*>& run, const Node* part, bool is_first) {
-  return std::all_of(run.begin(), run.end(), [&](const Node* each) {
-    return each->kind() == part->kind() &&
-           constant_as<int64_t>(each->input(2)) == constant_as<int64_t>(part->input(2)) &&
+bool may_join(const std::vector<Part>& run, const Part& part, bool is_first) {
+  return std::all_of(run.begin(), run.end(), [&](const Part& each) {
+    return each.node->kind() == part.node->kind() && each.dim == part.dim &&
            are_disjoint(each, part, /*may_be_one=*/is_first);
   });
 }
@@ -126,6 +143,41 @@ Value* insert_ints(Graph& graph, const std::vector<Node*>& parts, size_t index) 
   return graph.insertConstant(constants);
 }
 
+// Returns whether the value is a view of something larger, or an element of a list of such views.
+bool shows_part(const Value* value) {
+  const auto* node = value->node();
+  for (;; node = node->input(0)->node()) {
+    const auto kind = node->kind();
+    if (kind == aten::select || kind == aten::slice || kind == aten::narrow ||
+        kind == aten::diagonal || kind == aten::__getitem__ || kind == c10::prim::ListUnpack)
+      return true;
+    if (kind == aten::expand || !may_alias_an_argument(node))
+      return false;
+  }
+}
+
+// The gradient of a part is kept until all others are there. Where it is a view, it would keep all
+// of what it is a view of, which select_backward() and slice_backward() do not: copies it in their
+// place.
+void copy_views(JointGraph& joint, const std::vector<Node*>& parts) {
+  auto& graph = *joint.graph;
+  for (auto* part : parts) {
+    auto* gradient = part->input(0);
+    if (!shows_part(gradient))
+      continue;
+    const torch::jit::WithInsertPoint guard(part);
+    auto* copy = graph.insert(aten::clone, {gradient});
+    for (auto* node : {copy->node(), copy->node()->input(1)->node()}) {
+      node->copyMetadata(part);
+      if (node->kind() != c10::prim::Constant)
+        node->copyAttributes(*part);
+    }
+    part->replaceInput(0, copy);
+    if (joint.requires_grad.count(part->output()->unique()) != 0)
+      joint.requires_grad.insert(copy->unique());
+  }
+}
+
 // Inserts the operator that adds up the parts in front of `sum`, and returns its result.
 Value* insert_sum(Graph& graph, const std::vector<Node*>& parts, Node* sum) {
   const torch::jit::WithInsertPoint guard(sum);
@@ -152,6 +204,7 @@ void join(JointGraph& joint, const Chain& chain, size_t begin, size_t end) {
   std::vector<Node*> parts;
   for (size_t i = begin; i < end; ++i)
     parts.push_back(chain.summands[i]->node());
+  copy_views(joint, parts);
   auto* last = chain.sums[end - 2];
   auto* joined = insert_sum(*joint.graph, parts, last);
   if (joint.requires_grad.count(last->output()->unique()) != 0)
@@ -176,11 +229,14 @@ void join(JointGraph& joint, const Chain& chain, size_t begin, size_t end) {
 void join_parts(JointGraph& joint, const Chain& chain) {
   const auto& summands = chain.summands;
   for (size_t begin = 0; begin < summands.size();) {
-    std::vector<Node*> run;
+    std::vector<Part> run;
     size_t end = begin;
-    while (end < summands.size() && is_part(summands[end]) &&
-           may_join(run, summands[end]->node(), /*is_first=*/begin == 0))
-      run.push_back(summands[end++]->node());
+    for (; end < summands.size() && is_part(summands[end]); ++end) {
+      const Part part(summands[end]->node());
+      if (!may_join(run, part, /*is_first=*/begin == 0))
+        break;
+      run.push_back(part);
+    }
     if (run.size() > 1)
       join(joint, chain, begin, end);
     begin = std::max(end, begin + 1);

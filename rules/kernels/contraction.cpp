@@ -1,6 +1,6 @@
-// Gradients of einsum and tensordot. ATen composes both of rearrangements, sums and products. Which
-// ones depends on sizes, so the composition is made again when the backward runs, without its last
-// product, of which only the sizes matter.
+// Gradients of einsum and tensordot, and einsum itself. ATen composes both of rearrangements, sums
+// and products. Which ones depends on sizes, so the composition is made again when the backward
+// runs, without its last product, of which only the sizes matter.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
 #include <deque>
 #include <functional>
@@ -22,6 +23,7 @@
 #include "rules/kernels/contraction.h"
 #include "rules/kernels/matrix.h"
 #include "rules/kernels/operators.h"
+#include "rules/kernels/plain_operands.h"
 #include "rules/kernels/stand_in.h"
 
 namespace aten_recompute {
@@ -54,7 +56,7 @@ std::vector<size_t> labels_of(std::string_view text) {
   return labels;
 }
 
-// A parsed equation of einsum. It is valid, because at::einsum has checked it in the forward.
+// A parsed equation of einsum. It is valid, because the forward has checked it.
 struct Equation {
   std::vector<std::vector<size_t>> operands;  // labels
   std::optional<std::vector<size_t>> output;
@@ -123,18 +125,27 @@ struct Alignment {
 
 class Einsum {
  public:
+  // Each operand that `needs_gradient` gets one from backward().
   Einsum(const std::string& equation, const std::vector<Tensor>& operands,
-         const std::vector<bool>& needs_gradient)
+         const std::vector<bool>& needs_gradient, bool computes_result = false)
       : equation_(equation),
         operands_(operands),
         at_(equation_, operands),
         used_(static_cast<size_t>(at_.rank), 0),
-        work_(operands.size() - 1) {
+        work_(operands.size() - 1, computes_result) {
     for (size_t i = 0; i < operands.size(); ++i)
       work_.add_operand(operands[i], needs_gradient.empty() || needs_gradient[i]);
   }
 
   std::vector<Tensor> backward(const Tensor& grad, const std::optional<Dims>& path) {
+    compose(path);
+    return std::move(work_).gradients(grad, operands_.size());
+  }
+
+  Tensor result(const std::optional<Dims>& path) { return work_.tensor(compose(path)); }
+
+ private:
+  Value compose(const std::optional<Dims>& path) {
     std::deque<Value> values;
     for (size_t i = 0; i < operands_.size(); ++i)
       values.push_back(aligned(i));
@@ -155,11 +166,9 @@ class Einsum {
       else
         values.push_front(product);
     }
-    drop_summed(values[0]);
-    return std::move(work_).gradients(grad, operands_.size());
+    return without_summed(values[0]);
   }
 
- private:
   // Brings an operand into the common order of dimensions, with size 1 where it lacks one. Counts
   // in `used_` how many operands have more than one element in each dimension.
   Value aligned(size_t operand) {
@@ -266,15 +275,13 @@ class Einsum {
   }
 
   // The dimensions that are summed over come last. After products they all have size 1.
-  void drop_summed(Value value) {
+  Value without_summed(Value value) {
     if (at_.rank == at_.num_output)
-      return;
-    if (operands_.size() == 1) {
-      work_.sum_last(value, at_.num_output);
-    } else {
-      const auto sizes = work_.tensor(value).sizes();
-      work_.reshape(value, sizes.slice(0, static_cast<size_t>(at_.num_output)).vec());
-    }
+      return value;
+    if (operands_.size() == 1)
+      return work_.sum_last(value, at_.num_output);
+    const auto sizes = work_.tensor(value).sizes();
+    return work_.reshape(value, sizes.slice(0, static_cast<size_t>(at_.num_output)).vec());
   }
 
   // Newer versions of ATen exchange the operands of a product if its result then has the order of
@@ -291,6 +298,55 @@ class Einsum {
   std::vector<int64_t> used_;
   Contraction work_;
 };
+
+// Returns whether two operands fit an equation that consists of letters, a comma and perhaps an
+// arrow, with no letter twice in one place.
+bool fits_plain_pair(std::string_view text, const std::vector<Tensor>& operands) {
+  std::array<int64_t, kNumLabels> sizes{};  // 0: no operand has the label
+  const auto arrow = text.find("->");
+  const auto inputs = text.substr(0, arrow);
+  const auto comma = inputs.find(',');
+  if (comma == std::string_view::npos)
+    return false;
+  const std::array<std::string_view, 2> of_operand{inputs.substr(0, comma),
+                                                   inputs.substr(comma + 1)};
+  const auto are_distinct_letters = [](std::string_view labels) {
+    uint64_t seen = 0;
+    for (const auto label : labels_of(labels))
+      seen |= uint64_t{1} << label;
+    return std::popcount(seen) == static_cast<int>(labels.size());
+  };
+  for (size_t i = 0; i < 2; ++i) {
+    const auto labels = labels_of(of_operand[i]);
+    if (!are_distinct_letters(of_operand[i]) || std::ssize(labels) != operands[i].dim())
+      return false;
+    for (size_t dim = 0; dim < labels.size(); ++dim) {
+      auto& size = sizes[labels[dim]];
+      const auto of_dim = operands[i].size(static_cast<int64_t>(dim));
+      if (of_dim == 0 || (size > 1 && of_dim != 1 && of_dim != size))
+        return false;
+      size = std::max(size, of_dim);
+    }
+  }
+  if (arrow == std::string_view::npos)
+    return true;
+  const auto output = text.substr(arrow + 2);
+  const auto labels = labels_of(output);
+  return are_distinct_letters(output) &&
+         std::all_of(labels.begin(), labels.end(), [&](size_t label) { return sizes[label] > 0; });
+}
+
+// at::einsum. A product of two operands that autograd does not record is composed here, because
+// this project multiplies small matrices faster. Throws what at::einsum throws.
+Tensor einsum(std::string equation, std::vector<Tensor> operands, std::optional<Dims> path) {
+  const auto is_plain = [&](const Tensor& operand) {
+    return is_plain_operand(operand) && operand.scalar_type() == operands[0].scalar_type();
+  };
+  if (operands.size() != 2 || path || !is_plain(operands[0]) || !is_plain(operands[1]) ||
+      !fits_plain_pair(equation, operands))
+    return at::einsum(equation, operands, path ? at::OptionalIntArrayRef(*path) : std::nullopt);
+  return Einsum(equation, operands, {false, false}, /*computes_result=*/true).result(path);
+}
 
 std::vector<Tensor> einsum_backward(Tensor grad, std::string equation, std::vector<Tensor> operands,
                                     std::optional<Dims> path, std::vector<bool> needs_gradient) {
@@ -321,8 +377,7 @@ std::tuple<Tensor, std::vector<Tensor>> einsum_double_backward(
       continue;
     auto replaced = operands;
     replaced[k] = *grads[k];
-    add(of_gradient,
-        at::einsum(equation, replaced, path ? at::OptionalIntArrayRef(*path) : std::nullopt));
+    add(of_gradient, einsum(equation, replaced, path));
     auto needs = needs_gradient;
     needs[k] = false;
     if (std::find(needs.begin(), needs.end(), true) == needs.end())
@@ -412,6 +467,9 @@ std::tuple<Tensor, Tensor> tensordot_backward(Tensor grad, Tensor self, Tensor o
 
 void register_contraction_operators() {
   static const torch::jit::RegisterOperators registered({
+      pure_operator(
+          "aten_recompute::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor",
+          &einsum),
       pure_operator(
           "aten_recompute::einsum_backward(Tensor gradient, str equation, Tensor[] tensors, "
           "int[]? path, bool[] has_result) -> Tensor[]",

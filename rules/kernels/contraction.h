@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "rules/kernels/matrix.h"
+#include "rules/kernels/short_rows.h"
+#include "rules/kernels/small_products.h"
 #include "rules/kernels/stand_in.h"
+#include "rules/kernels/views.h"
 
 namespace aten_recompute {
 
@@ -30,8 +33,10 @@ class Contraction {
     return inverse;
   }
 
-  // `num_products`: how many products there will be. The last one is not computed.
-  explicit Contraction(size_t num_products) : products_left_(num_products) {}
+  // `num_products`: how many products there will be. `computes_last` says whether the last one is
+  // computed, too; gradients do not read it.
+  explicit Contraction(size_t num_products, bool computes_last = false)
+      : products_left_(num_products), computes_last_(computes_last) {}
 
   Value add_operand(const at::Tensor& tensor, bool needs_gradient) {
     return add(tensor, needs_gradient);
@@ -41,12 +46,14 @@ class Contraction {
   const at::Tensor& tensor(Value value) const { return values_[value]; }
 
   Value permute(Value from, const Dims& dims) {
-    return step(from, values_[from].permute(dims),
-                [inverse = inverse_of(dims)](const at::Tensor& g) { return g.permute(inverse); });
+    return step(from, aten_recompute::permute(values_[from], dims),
+                [inverse = inverse_of(dims)](const at::Tensor& g) {
+                  return aten_recompute::permute(g, inverse);
+                });
   }
 
   Value unsqueeze(Value from, int64_t dim) {
-    return step(from, values_[from].unsqueeze(dim),
+    return step(from, aten_recompute::unsqueeze(values_[from], dim),
                 [dim](const at::Tensor& g) { return g.squeeze(dim); });
   }
 
@@ -77,9 +84,9 @@ class Contraction {
   }
 
   Value reshape(Value from, const Dims& sizes) {
-    return step(from, values_[from].reshape(sizes),
+    return step(from, aten_recompute::reshape(values_[from], sizes),
                 [from_sizes = values_[from].sizes().vec()](const at::Tensor& g) {
-                  return g.reshape(from_sizes);
+                  return aten_recompute::reshape(g, from_sizes);
                 });
   }
 
@@ -87,22 +94,23 @@ class Contraction {
     const auto sizes = at::infer_size(values_[left].sizes(), values_[right].sizes());
     const ProductGradient gradient = [](const at::Tensor& g, const at::Tensor& other,
                                         const Layout& operand) {
-      return gradient_for(g * other.conj(), operand);
+      return gradient_for(aten_recompute::mul(g, other.conj()), operand);
     };
     return product(
-        left, right, sizes, [](const at::Tensor& a, const at::Tensor& b) { return at::mul(a, b); },
+        left, right, sizes,
+        [](const at::Tensor& a, const at::Tensor& b) { return aten_recompute::mul(a, b); },
         gradient, gradient);
   }
 
   Value bmm(Value left, Value right) {
     return product(
         left, right, {size(left, 0), size(left, 1), size(right, 2)},
-        [](const at::Tensor& a, const at::Tensor& b) { return at::bmm(a, b); },
+        [](const at::Tensor& a, const at::Tensor& b) { return aten_recompute::bmm(a, b); },
         [](const at::Tensor& g, const at::Tensor& b, const Layout&) {
-          return g.bmm(b.transpose(1, 2).conj());
+          return aten_recompute::bmm(g, b.transpose(1, 2).conj());
         },
         [](const at::Tensor& g, const at::Tensor& a, const Layout&) {
-          return a.transpose(1, 2).conj().bmm(g);
+          return aten_recompute::bmm(a.transpose(1, 2).conj(), g);
         });
   }
 
@@ -162,7 +170,7 @@ class Contraction {
     if (gradient.is_complex() && !at::isComplexType(operand.type))
       gradient = at::real(gradient);
     if (gradient.sizes() != operand.sizes)
-      gradient = at::sum_to(std::move(gradient), operand.sizes);
+      gradient = aten_recompute::sum_to(std::move(gradient), operand.sizes);
     return gradient.to(operand.type);
   }
 
@@ -185,21 +193,26 @@ class Contraction {
 
   Value step(Value from, at::Tensor result, Gradient gradient) {
     const auto to = add(std::move(result), needed_[from]);
-    steps_.push_back({from, to, std::move(gradient)});
+    if (needed_[from])
+      steps_.push_back({from, to, std::move(gradient)});
     return to;
   }
 
   Gradient expand_to(Value value) const {
-    return [sizes = values_[value].sizes().vec()](const at::Tensor& g) { return g.expand(sizes); };
+    return [sizes = values_[value].sizes().vec()](const at::Tensor& g) {
+      return aten_recompute::expand(g, sizes);
+    };
   }
 
   Value product(Value left, Value right, const Dims& sizes, Product compute,
                 ProductGradient of_left, ProductGradient of_right) {
     const auto a = values_[left];
     const auto b = values_[right];
-    const bool is_last = --products_left_ == 0;
-    const auto to =
-        add(is_last ? without_elements(sizes, a) : compute(a, b), needed_[left] || needed_[right]);
+    const bool is_computed = --products_left_ > 0 || computes_last_;
+    const bool is_needed = needed_[left] || needed_[right];
+    const auto to = add(is_computed ? compute(a, b) : without_elements(sizes, a), is_needed);
+    if (!is_needed)
+      return to;
     Step of_a{left, to,
               [=, like = layout_of(a)](const at::Tensor& g) { return of_left(g, b, like); }};
     Step of_b{right, to,
@@ -226,6 +239,7 @@ class Contraction {
   }
 
   size_t products_left_;
+  bool computes_last_;
   std::vector<at::Tensor> values_;
   std::vector<bool> needed_;
   std::vector<Step> steps_;

@@ -10,6 +10,7 @@
 
 #include "ir/memory_reuse.h"
 #include "rules/kernels/boxing.h"
+#include "rules/kernels/short_rows.h"
 #include "rules/kernels/stand_in.h"
 
 namespace aten_recompute {
@@ -93,7 +94,7 @@ void reduce_grad(Stack& stack) {
   if (gradient.is_complex() && !at::isComplexType(dtype))
     gradient = at::real(gradient);
   if (gradient.sizes() != at::IntArrayRef(size))
-    gradient = at::sum_to(std::move(gradient), size);
+    gradient = aten_recompute::sum_to(std::move(gradient), size);
   if (gradient.scalar_type() != dtype)
     gradient = gradient.to(dtype);
   stack.emplace_back(std::move(gradient));
@@ -126,6 +127,7 @@ void register_rule_operators() {
   register_elementwise_operators();
   register_matrix_operators();
   register_contraction_operators();
+  register_faster_operators();
   register_convolution_operators();
   register_normalization_operators();
   register_batch_norm_operators();

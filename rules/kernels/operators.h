@@ -17,6 +17,7 @@ void register_rule_operators();
 void register_elementwise_operators();
 void register_matrix_operators();
 void register_contraction_operators();
+void register_faster_operators();
 void register_convolution_operators();
 void register_normalization_operators();
 void register_batch_norm_operators();

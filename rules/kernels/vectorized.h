@@ -7,3 +7,11 @@
 #else
 #define ATEN_RECOMPUTE_VECTORIZED
 #endif
+
+// A function that becomes part of each function that calls it, and so is compiled for the same
+// instruction sets.
+#if defined(__GNUC__)
+#define ATEN_RECOMPUTE_INLINED inline __attribute__((always_inline))
+#else
+#define ATEN_RECOMPUTE_INLINED inline
+#endif

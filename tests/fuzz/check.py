@@ -110,12 +110,16 @@ def _hook(tensor: Tensor, kind: str) -> None:
         tensor.register_post_accumulate_grad_hook(update)
 
 
+def _randn_of_shape(gradient: Tensor) -> Tensor:
+    # randn_like() would draw numbers in the order of the memory, but strides of gradients are not compared.
+    return torch.randn(gradient.shape, dtype=gradient.dtype)
+
+
 def _second(gradients: list[Tensor | None], wanted: list[Tensor]) -> list[Tensor | None]:
     differentiable = [gradient for gradient in gradients if gradient is not None and gradient.requires_grad]
     if not differentiable:
         return []
-    # randn_like() would draw numbers in the order of the memory, but strides are not compared.
-    cotangents = [torch.randn(gradient.shape, dtype=gradient.dtype) for gradient in differentiable]
+    cotangents = [_randn_of_shape(gradient) for gradient in differentiable]
     return list(torch.autograd.grad(differentiable, wanted, cotangents, allow_unused=True))
 
 
@@ -138,7 +142,8 @@ def run(function: Callable[..., Any], program: Program, seed: int = SEEDS[0]) ->
         gradients: list[Tensor | None] = []
         if differentiable:
             wanted = [tensor for tensor in inputs if tensor.requires_grad]
-            cotangents = [torch.randn_like(output) for output in differentiable]
+            draw = _randn_of_shape if program.of_gradients else torch.randn_like
+            cotangents = [draw(output) for output in differentiable]
             with AROUND[program.around if program.backward_inside else ""]():
                 if "update" in program.hooks:
                     torch.autograd.backward(differentiable, cotangents)

@@ -164,6 +164,17 @@ bool only_changes_sizes(const std::string& name) {
 
 }  // namespace
 
+bool PathMemory::is_put_in(Value* value) const {
+  const auto* tensor = find(value);
+  while (tensor != nullptr && tensor->base != nullptr && !tensor->base->is_lost &&
+         can_put_in(*tensor)) {
+    if (has_scatter(tensor->view) || qualified_operator_name(tensor->view) == "aten::narrow")
+      return true;
+    tensor = tensor->base;
+  }
+  return false;
+}
+
 Value* PathMemory::write(Value* value, Value* content) {
   auto* written = &get(value);
   refresh(*written);
@@ -187,12 +198,18 @@ Value* PathMemory::write(Value* value, Value* content) {
       bases[i] = make_again(*views[i + 1], bases[i + 1]);
   }
   // x[:] is all of x, so that nothing needs to be put into it, as long as a scatter before or
-  // behind it gives the result the layout of x.
+  // behind it gives the result the layout and the history of x.
+  const auto gets_layout = [&](size_t i) {
+    while (i < views.size() && slices_whole_dimension(views[i]->view))
+      ++i;
+    return i < views.size() && has_scatter(views[i]->view);
+  };
+  bool has_layout = false;
   for (size_t i = 0; i < views.size(); ++i) {
-    const bool has_layout = i > 0 && has_scatter(views[i - 1]->view);
-    const bool gets_layout = i + 1 < views.size() && has_scatter(views[i + 1]->view);
-    if (!slices_whole_dimension(views[i]->view) || !(has_layout || gets_layout))
-      content = put_in(bases[i], *views[i], content);
+    if (slices_whole_dimension(views[i]->view) && (has_layout || gets_layout(i + 1)))
+      continue;
+    content = put_in(bases[i], *views[i], content);
+    has_layout = has_scatter(views[i]->view);
   }
   set_content(*root, content);
   outdate_views(*root, nullptr);

@@ -41,6 +41,9 @@ class PathMemory {
   void note_element(torch::jit::Value* result, torch::jit::Value* list);
 
   bool is_view(torch::jit::Value* value) const;
+  // Returns whether a write to the value puts the new content into a larger tensor, whose layout is
+  // kept.
+  bool is_put_in(torch::jit::Value* value) const;
   // Returns whether the value still holds what the tensor holds.
   bool is_current(torch::jit::Value* value) const;
   // Returns the value that holds what the tensor holds at this point of the path. May append nodes.

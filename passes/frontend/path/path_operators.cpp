@@ -228,8 +228,7 @@ Value* PathOperators::written_content(Node* node, std::vector<Value*> symbols,
                                       const std::vector<Item>& operands, const IValue& result) {
   auto& memory = builder_.memory();
   auto* target = symbols[0];
-  const bool only_copies = node->kind() == aten::copy_ && memory.is_view(target);
-  if (only_copies) {
+  if (node->kind() == aten::copy_ && memory.is_put_in(target)) {
     auto* content = builder_.add(aten::expand_as, {symbols[1], target}, c10::TensorType::get());
     if (operands[1].value.toTensor().scalar_type() != result.toTensor().scalar_type())
       content = builder_.add(aten::type_as, {content, target}, c10::TensorType::get());

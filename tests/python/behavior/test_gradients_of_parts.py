@@ -207,6 +207,37 @@ def test_a_loop_over_time_takes_less_memory_than_eager(strategy: str, tracker: T
     assert_same([p.grad for p in lowered.parameters()], [expected[name].grad for name, _ in lowered.named_parameters()])
 
 
+class ReadsBesideALargeState(nn.Module):
+    """The gradient of what it reads at a time is a part of the gradient of all that the cell is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(4, 4)
+        self.mixing = nn.Parameter(torch.randn(64, 68) / 8, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.embed(x))
+        state = torch.zeros(x.size(0), 64)
+        for t in range(x.size(1)):
+            state = torch.nn.functional.linear(torch.cat([y[:, t], state], 1), self.mixing)
+        return state.sum()
+
+
+def test_a_gradient_of_a_part_does_not_keep_what_it_is_a_view_of(tracker: Tracker, one_thread: None) -> None:
+    torch.manual_seed(0)
+    eager, x = ReadsBesideALargeState(), torch.randn(8, 64, 4)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "none")
+
+    def peak(module: nn.Module) -> int:
+        module.zero_grad(set_to_none=True)
+        with tracker.measure_peak() as measured:
+            module(x).backward()
+        return measured.bytes
+
+    of_eager = [peak(eager) for _ in range(2)][-1]
+    assert max(peak(lowered) for _ in range(3)) <= of_eager
+
+
 def three_columns(x: Tensor, n: int) -> Tensor:
     y = torch.sin(x)
     return y[:, 0] * y[:, 1] * y[:, 2]
