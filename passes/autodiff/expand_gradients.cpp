@@ -47,6 +47,9 @@ class Expansion {
         throw NotDifferentiable("the method asks for the gradient of a value that has none");
     }
     const auto all_targets = targets();
+    const auto outputs = node_->inputs().slice(0, static_cast<size_t>(request_.num_outputs));
+    if (passes_freed_node(graph_, all_targets, outputs, node_))
+      throw NotDifferentiable("the method asks for a gradient through a graph that it has freed");
     for (auto* target : all_targets) {
       require_gradient(target, with_gradient);
       sums_.require(target);

@@ -32,7 +32,8 @@ bool asks_for_metadata(const Node* node) {
 }
 
 ReachedValues reach_from_freed(const Graph& graph);
-ReachedValues reach_from_freed_behind(const Graph& graph, const ReachedValues& inputs);
+ReachedValues reach_from_freed_behind(const Graph& graph, const ReachedValues& inputs,
+                                      const Node* end = nullptr);
 
 bool reaches_result(const Graph& graph, const ReachedValues& reached) {
   const auto results = graph.outputs();
@@ -73,10 +74,12 @@ ReachedValues reach_from_freed(const Graph& graph) {
 }
 
 // Returns the values that depend on freed nodes which depend on one of `inputs`.
-ReachedValues reach_from_freed_behind(const Graph& graph, const ReachedValues& inputs) {
-  const auto from_inputs = reach_forward(graph, inputs);
-  return reach_forward(graph, {},
-                       [&](const Node* node) { return is_freed_behind(node, from_inputs); });
+ReachedValues reach_from_freed_behind(const Graph& graph, const ReachedValues& inputs,
+                                      const Node* end) {
+  const auto from_inputs = reach_forward(graph, inputs, nullptr, nullptr, end);
+  return reach_forward(
+      graph, {}, [&](const Node* node) { return is_freed_behind(node, from_inputs); }, nullptr,
+      end);
 }
 
 }  // namespace
@@ -128,6 +131,14 @@ FreedOutputs find_freed_outputs(const Graph& graph, const std::vector<bool>& req
       outputs.behind_leaves.push_back(i);
   }
   return outputs;
+}
+
+bool passes_freed_node(const Graph& graph, const std::vector<Value*>& targets,
+                       c10::ArrayRef<Value*> outputs, const Node* end) {
+  const auto reached =
+      reach_from_freed_behind(graph, ReachedValues(targets.begin(), targets.end()), end);
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [&](const Value* output) { return reached.count(output) != 0; });
 }
 
 }  // namespace aten_recompute

@@ -2,6 +2,8 @@
 // tensors that it has saved, and a later gradient through it raises an exception.
 #pragma once
 
+#include <c10/util/ArrayRef.h>
+
 #include <unordered_set>
 #include <vector>
 
@@ -39,5 +41,11 @@ class FreedGraph {
 // freed node: eager PyTorch goes back to leaves that the method has made.
 FreedOutputs find_freed_outputs(const torch::jit::Graph& graph,
                                 const std::vector<bool>& requires_grad);
+
+// Returns whether a gradient of one of `outputs` would pass through a freed node before `end` on
+// its way to one of `targets`. There, eager PyTorch raises an exception.
+bool passes_freed_node(const torch::jit::Graph& graph,
+                       const std::vector<torch::jit::Value*>& targets,
+                       c10::ArrayRef<torch::jit::Value*> outputs, const torch::jit::Node* end);
 
 }  // namespace aten_recompute

@@ -12,6 +12,7 @@
 
 #include "rules/kernels/matrix.h"
 #include "rules/kernels/short_rows.h"
+#include "rules/kernels/short_sums.h"
 #include "rules/kernels/small_products.h"
 #include "rules/kernels/stand_in.h"
 #include "rules/kernels/views.h"
@@ -94,6 +95,8 @@ class Contraction {
     const auto sizes = at::infer_size(values_[left].sizes(), values_[right].sizes());
     const ProductGradient gradient = [](const at::Tensor& g, const at::Tensor& other,
                                         const Layout& operand) {
+      if (!g.is_complex() && !other.is_complex() && g.sizes() != operand.sizes)
+        return sum_product_to(g, other, operand.sizes).to(operand.type);
       return gradient_for(aten_recompute::mul(g, other.conj()), operand);
     };
     return product(

@@ -10,7 +10,7 @@
 
 #include "ir/memory_reuse.h"
 #include "rules/kernels/boxing.h"
-#include "rules/kernels/short_rows.h"
+#include "rules/kernels/short_sums.h"
 #include "rules/kernels/stand_in.h"
 
 namespace aten_recompute {

@@ -662,3 +662,22 @@ def test_the_path_of_a_gradient_of_a_written_tensor_is_recorded_once() -> None:
             found.append([gradient.detach(), x.grad])
         assert_close(found[1], found[0], 0.0)
     assert len(regions(lowered)) == 1
+
+
+class FreedOneWayOfTwo(nn.Module):
+    """Of two ways from the input to the energy, the first gradient frees one: relu has saved its result."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        energy = (torch.relu(x) + x * 0.5).sum()
+        first = torch.autograd.grad([energy], [x])[0]
+        second = torch.autograd.grad([energy], [x])[0]
+        assert first is not None and second is not None
+        return first + second
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_second_gradient_raises_if_one_of_its_ways_is_freed(strategy: str) -> None:
+    lowered = lowered_copy(torch.jit.script(FreedOneWayOfTwo()), strategy)
+    for module in (FreedOneWayOfTwo(), lowered, lowered):
+        with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
+            module(torch.randn(3, requires_grad=True))
