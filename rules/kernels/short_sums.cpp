@@ -389,7 +389,7 @@ void sum_products(const at::TensorIteratorBase& iterator, const Loops& loops, co
 }
 
 // Returns whether the result and the tensor that is summed are walked through in the same way.
-bool are_alike(const Loops& a, const Loops& b) {
+bool have_same_loops(const Loops& a, const Loops& b) {
   return a.num_dims == b.num_dims && a.sizes == b.sizes && a.strides[0] == b.strides[0] &&
          a.strides[1] == b.strides[1];
 }
@@ -414,7 +414,7 @@ std::optional<Tensor> sum_short_rows_of_product(const Tensor& tensor, const Tens
   const auto block = block_of(loops, tensor);
   // Up to three products are added in order, whatever other loops there are.
   const bool is_in_order = tensor.numel() <= 3 * result.tensor.numel();
-  if (!block || (!is_in_order && !are_alike(loops, Loops(of_sum))))
+  if (!block || (!is_in_order && !have_same_loops(loops, Loops(of_sum))))
     return std::nullopt;
   if (tensor.scalar_type() == at::kFloat) {
     if (block->sums_vectors<float>())
