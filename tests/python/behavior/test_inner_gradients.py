@@ -671,7 +671,8 @@ class FreedOneWayOfTwo(nn.Module):
         energy = (torch.relu(x) + x * 0.5).sum()
         first = torch.autograd.grad([energy], [x])[0]
         second = torch.autograd.grad([energy], [x])[0]
-        assert first is not None and second is not None
+        assert first is not None
+        assert second is not None
         return first + second
 
 
