@@ -26,6 +26,7 @@ constexpr std::array kVariables{
     EnvironmentVariable{"RECOMPUTE_ARENA_POISON", "ATEN_RECOMPUTE_ARENA_POISON", true, "1"},
     EnvironmentVariable{"RECOMPUTE_CHANNELS_LAST", "ATEN_RECOMPUTE_CHANNELS_LAST", true, "always"},
     EnvironmentVariable{"RECOMPUTE_SLICES", "", true, "always"},
+    EnvironmentVariable{"RECOMPUTE_FASTER_OPERATORS", "", true, "off"},
     EnvironmentVariable{"RECOMPUTE_SEARCH_STEPS", "", true, "a number of simulated steps"},
     EnvironmentVariable{"RECOMPUTE_LINT", "ATEN_RECOMPUTE_LINT", true, "1"},
     EnvironmentVariable{"RECOMPUTE_DISABLE_PASSES", "ATEN_RECOMPUTE_DISABLE_PASSES", true,

@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/environment.h"
+
 namespace aten_recompute {
 
 std::function<void(torch::jit::Stack&)> faster_operation(
@@ -33,8 +35,9 @@ std::function<void(torch::jit::Stack&)> faster_operation(
       {"aten::unsqueeze", "aten_recompute::unsqueeze"},
       {"aten::view", "aten_recompute::view"},
   };
+  static const bool is_off = environment_is("RECOMPUTE_FASTER_OPERATORS", "off");
   const auto form = forms.find(qualified_name);
-  if (form == forms.end())
+  if (is_off || form == forms.end())
     return nullptr;
   // The operators of this project are registered by the parts of it that are above this one.
   const auto operators = torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(form->second));

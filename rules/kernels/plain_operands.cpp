@@ -3,10 +3,13 @@
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/grad_mode.h>
 
+#include "common/environment.h"
+
 namespace aten_recompute {
 
 bool is_plain_operand(const at::Tensor& tensor) {
-  if (!tensor.is_cpu() || tensor.layout() != at::kStrided || tensor.is_neg() ||
+  static const bool is_off = environment_is("RECOMPUTE_FASTER_OPERATORS", "off");
+  if (is_off || !tensor.is_cpu() || tensor.layout() != at::kStrided || tensor.is_neg() ||
       at::isTensorSubclassLike(tensor))
     return false;
   const auto type = tensor.scalar_type();
