@@ -57,6 +57,9 @@ inline const c10::Symbol kIsReal = c10::Symbol::attr("is_real");
 // graph such a call has freed.
 inline const c10::Symbol kWithoutGraph = c10::Symbol::attr("without_graph");
 inline const c10::Symbol kFreed = c10::Symbol::attr("freed");
+// On a node that puts what was written to a view into the tensor. Eager PyTorch's node for the
+// write can run only once unless the graph is retained, although it saves no tensor.
+inline const c10::Symbol kOfWrite = c10::Symbol::attr("of_write");
 
 // On an operator whose parts convert its first argument to the type that they compute in: the
 // argument has that type already (passes/region/noop_elimination.h).

@@ -104,7 +104,10 @@ void FreedGraph::mark(const std::vector<Node*>& nodes, const Node* first, const 
     reads_forward = reads_forward || (reads && !asks_for_metadata(node));
     inner.insert(node->outputs().begin(), node->outputs().end());
   }
-  if (!reads_forward)
+  const bool is_of_write = std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    return node->hasAttribute(symbols::kOfWrite);
+  });
+  if (!reads_forward && !is_of_write)
     return;
   for (auto* node : nodes)
     node->i_(symbols::kFreed, 1);

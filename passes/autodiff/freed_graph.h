@@ -28,7 +28,8 @@ class FreedGraph {
   void add_gradients(const torch::jit::Node* first, const torch::jit::Node* end);
 
   // Marks `nodes` of the forward if those from `first` to before `end`, which compute their
-  // gradients, read a tensor of the forward: eager has saved it for them.
+  // gradients, read a tensor of the forward: eager has saved it for them. So are nodes of a write
+  // to a view, whose node in eager's graph runs only once.
   void mark(const std::vector<torch::jit::Node*>& nodes, const torch::jit::Node* first,
             const torch::jit::Node* end) const;
 

@@ -209,6 +209,7 @@ Value* PathMemory::write(Value* value, Value* content) {
     if (slices_whole_dimension(views[i]->view) && (has_layout || gets_layout(i + 1)))
       continue;
     content = put_in(bases[i], *views[i], content);
+    content->node()->i_(symbols::kOfWrite, 1);
     has_layout = has_scatter(views[i]->view);
   }
   set_content(*root, content);

@@ -682,3 +682,35 @@ def test_a_second_gradient_raises_if_one_of_its_ways_is_freed(strategy: str) -> 
     for module in (FreedOneWayOfTwo(), lowered, lowered):
         with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
             module(torch.randn(3, requires_grad=True))
+
+
+class FreesAWrite(nn.Module):
+    """Eager's graph of the state has saved no tensor, but what stands for the write in it runs once."""
+
+    def __init__(self, retain_graph: bool) -> None:
+        super().__init__()
+        self.retain_graph = retain_graph
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        state = x * 1.25
+        state[0] = 0.5
+        gradient = torch.autograd.grad([state.sum()], [x], retain_graph=self.retain_graph)[0]
+        assert gradient is not None
+        return state, gradient
+
+
+@pytest.mark.parametrize("retain_graph", [False, True])
+def test_a_gradient_through_a_write_frees_it(retain_graph: bool) -> None:
+    net = FreesAWrite(retain_graph)
+    lowered = lowered_copy(torch.jit.script(net), "all")
+    gradients = []
+    for module in (net, lowered, lowered):
+        x = torch.ones(3, 2, requires_grad=True)
+        state, gradient = module(x)
+        if retain_graph:
+            gradients.append([gradient, *torch.autograd.grad(state.sum(), x)])
+            continue
+        with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
+            state.sum().backward()
+    for each in gradients[1:]:
+        assert_same(each, gradients[0])
