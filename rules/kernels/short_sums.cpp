@@ -79,20 +79,20 @@ ATEN_RECOMPUTE_INLINED void sum_rows_in_order(const Number* from, int64_t stride
 template <class Number>
 ATEN_RECOMPUTE_INLINED void sum_rows_in_four(const Number* from, int64_t stride, int64_t size,
                                              Number* to) {
-  constexpr auto rows = kVectorLength<Number>;
-  std::array<std::array<Number, rows>, 4> sums{};
+  constexpr auto kRows = kVectorLength<Number>;
+  std::array<std::array<Number, kRows>, 4> sums{};
   int64_t i = 0;
   for (; i + 4 <= size; i += 4) {
     for (int64_t k = 0; k < 4; ++k) {
-      for (int64_t row = 0; row < rows; ++row)
+      for (int64_t row = 0; row < kRows; ++row)
         sums[k][row] += from[(i + k) * stride + row];
     }
   }
   for (; i < size; ++i) {
-    for (int64_t row = 0; row < rows; ++row)
+    for (int64_t row = 0; row < kRows; ++row)
       sums[0][row] += from[i * stride + row];
   }
-  for (int64_t row = 0; row < rows; ++row)
+  for (int64_t row = 0; row < kRows; ++row)
     to[row] += ((sums[0][row] + sums[1][row]) + sums[2][row]) + sums[3][row];
 }
 
@@ -100,11 +100,11 @@ ATEN_RECOMPUTE_INLINED void sum_rows_in_four(const Number* from, int64_t stride,
 // then the elements of the sum of vectors are added to that.
 template <class Number>
 ATEN_RECOMPUTE_INLINED void sum_in_vectors(const Number* from, int64_t size, Number* to) {
-  constexpr auto lanes = kVectorLength<Number>;
-  std::array<Number, lanes> vectors{};
-  sum_rows_in_four(from, lanes, size / lanes, vectors.data());
+  constexpr auto kLanes = kVectorLength<Number>;
+  std::array<Number, kLanes> vectors{};
+  sum_rows_in_four(from, kLanes, size / kLanes, vectors.data());
   Number sum = 0;
-  for (auto i = size / lanes * lanes; i < size; ++i)
+  for (auto i = size / kLanes * kLanes; i < size; ++i)
     sum += from[i];
   for (const auto each : vectors)
     sum += each;
@@ -156,12 +156,12 @@ ATEN_RECOMPUTE_INLINED void sum_block(const Number* __restrict from, Number* __r
   const auto num_in_order = block.summed < 4 ? block.rows : block.num_in_order<Number>();
   int64_t row = 0;
   if (block.row_stride == 1 && block.result_stride == 1) {
-    constexpr auto rows = kVectorLength<Number>;
-    for (; row + rows <= num_in_order; row += rows)
-      sum_rows_in_order<rows>(from + row, block.summed_stride, block.summed, to + row);
+    constexpr auto kRows = kVectorLength<Number>;
+    for (; row + kRows <= num_in_order; row += kRows)
+      sum_rows_in_order<kRows>(from + row, block.summed_stride, block.summed, to + row);
     for (; row + 4 <= num_in_order; row += 4)
       sum_rows_in_order<4>(from + row, block.summed_stride, block.summed, to + row);
-    for (; row >= num_in_order && row + rows <= block.rows; row += rows)
+    for (; row >= num_in_order && row + kRows <= block.rows; row += kRows)
       sum_rows_in_four(from + row, block.summed_stride, block.summed, to + row);
   }
   // The compiler makes vectors of rows if it knows that the results are neighbors.

@@ -25,7 +25,7 @@ using at::Tensor;
 // Returns whether a view of the tensor is a description of its memory and nothing else.
 bool is_plain(const Tensor& tensor) {
   return tensor.layout() == at::kStrided && (tensor.is_cpu() || tensor.is_cuda()) &&
-         !tensor.is_quantized() && !at::isTensorSubclassLike(tensor) &&
+         !tensor.is_quantized() && !tensor._is_zerotensor() && !at::isTensorSubclassLike(tensor) &&
          !at::GradMode::is_enabled() &&
          c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView);
 }

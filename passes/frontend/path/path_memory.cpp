@@ -11,6 +11,7 @@
 
 #include "ir/node_names.h"
 #include "ir/node_traits.h"
+#include "ir/symbols.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 
 namespace aten_recompute {

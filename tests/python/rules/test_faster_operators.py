@@ -197,6 +197,14 @@ def test_einsum_with_other_equations(equation: str, sizes: list[tuple[int, ...]]
     assert_like(EINSUM(left, right, equation), torch.einsum(equation, left, right))
 
 
+def test_zeros_without_memory_are_left_to_aten() -> None:
+    zeros, ones = torch._efficientzerotensor((2, 3, 4)), torch.ones(2, 4, 3)
+    assert_like(MUL(zeros, ones.mT), torch.mul(zeros, ones.mT))
+    assert_like(BMM(zeros, ones), torch.bmm(zeros, ones))
+    assert_like(SUM_TO(zeros, [2, 3, 1], DTYPE_NUMBERS[torch.float32]), zeros.sum_to_size(2, 3, 1))
+    assert_like(EINSUM(zeros, ones, "abc,acd->abd"), torch.einsum("abc,acd->abd", zeros, ones))
+
+
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.usefixtures("threads")
 def test_a_tensor_and_a_number(name: str) -> None:
@@ -213,6 +221,7 @@ def test_a_tensor_and_a_number(name: str) -> None:
         torch.arange(1, 8),
         torch.randn(7, dtype=torch.complex64),
         torch._neg_view(torch.randn(5)),
+        torch._efficientzerotensor((5,)),
         torch.randn(6, requires_grad=True),
         torch.randn(1, 3).expand(4, 3),
     ]
