@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import aten_recompute  # noqa: F401  It registers the operators.
+from support.helpers import lowered_copy
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 31, 33, 63, 64, 65]
 
@@ -240,6 +241,21 @@ def test_a_tensor_and_a_number(name: str) -> None:
                     # With other types than float and double, ATen rounds the number first here.
                     expected = eager_in_place(tensor.clone(), number, *alpha)
                     torch.testing.assert_close(changed, expected, rtol=0, atol=0, equal_nan=True)
+
+
+class Scales(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.bmm(x * 1.5, x.transpose(1, 2)).sum()
+
+
+def test_a_profile_has_the_names_of_aten() -> None:
+    lowered = lowered_copy(Scales(), "none")
+    x = torch.randn(3, 2, 2, requires_grad=True)
+    lowered(x).backward()
+    with torch.profiler.profile() as profile:
+        lowered(x).backward()
+    names = {event.name for event in profile.events()}
+    assert {"aten::bmm", "aten::mul", "aten::transpose"} <= names
 
 
 VIEWS: dict[str, tuple[str, list[tuple[object, ...]]]] = {
