@@ -2,10 +2,10 @@
 // same bits, sizes, strides and type; what the faster form has no code for, it hands to ATen.
 #pragma once
 
+#include <ATen/core/stack.h>
+
 #include <functional>
 #include <string>
-
-#include <ATen/core/stack.h>
 
 namespace aten_recompute {
 
