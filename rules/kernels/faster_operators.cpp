@@ -33,36 +33,50 @@ Tensor boxed_bmm(Tensor self, Tensor mat2) {
   return aten_recompute::bmm(self, mat2);
 }
 
-template <NumberOperation operation>
-Tensor boxed_with_number(Tensor self, Scalar number) {
-  return with_number(operation, self, number);
+Tensor mul_number(Tensor self, Scalar number) {
+  const auto result = with_number(NumberOperation::kMultiply, self, number);
+  return result ? *result : at::mul(self, number);
 }
 
-template <NumberOperation operation>
-Tensor boxed_with_number_in_place(Tensor self, Scalar number) {
-  return with_number_in_place(operation, std::move(self), number);
+Tensor mul_number_in_place(Tensor self, Scalar number) {
+  return with_number_in_place(NumberOperation::kMultiply, self, number) ? self : self.mul_(number);
+}
+
+Tensor div_number(Tensor self, Scalar number) {
+  const auto result = with_number(NumberOperation::kDivide, self, number);
+  return result ? *result : at::div(self, number);
+}
+
+Tensor div_number_in_place(Tensor self, Scalar number) {
+  return with_number_in_place(NumberOperation::kDivide, self, number) ? self : self.div_(number);
 }
 
 // Sums have a factor of the number. The product of both is not rounded everywhere before it is
-// added.
+// added, so that ATen computes it.
+Tensor with_factor(NumberOperation operation, const Tensor& self, const Scalar& number,
+                   const Scalar& alpha,
+                   Tensor (*by_aten)(const Tensor&, const Scalar&, const Scalar&)) {
+  const auto result = alpha.equal(1) ? with_number(operation, self, number) : std::nullopt;
+  return result ? *result : by_aten(self, number, alpha);
+}
+
 Tensor add_number(Tensor self, Scalar number, Scalar alpha) {
-  return alpha.equal(1) ? with_number(NumberOperation::kAdd, self, number)
-                        : at::add(self, number, alpha);
+  return with_factor(NumberOperation::kAdd, self, number, alpha, &at::add);
 }
 
 Tensor add_number_in_place(Tensor self, Scalar number, Scalar alpha) {
-  return alpha.equal(1) ? with_number_in_place(NumberOperation::kAdd, std::move(self), number)
-                        : self.add_(number, alpha);
+  const bool is_done = alpha.equal(1) && with_number_in_place(NumberOperation::kAdd, self, number);
+  return is_done ? self : self.add_(number, alpha);
 }
 
 Tensor sub_number(Tensor self, Scalar number, Scalar alpha) {
-  return alpha.equal(1) ? with_number(NumberOperation::kSubtract, self, number)
-                        : at::sub(self, number, alpha);
+  return with_factor(NumberOperation::kSubtract, self, number, alpha, &at::sub);
 }
 
 Tensor sub_number_in_place(Tensor self, Scalar number, Scalar alpha) {
-  return alpha.equal(1) ? with_number_in_place(NumberOperation::kSubtract, std::move(self), number)
-                        : self.sub_(number, alpha);
+  const bool is_done =
+      alpha.equal(1) && with_number_in_place(NumberOperation::kSubtract, self, number);
+  return is_done ? self : self.sub_(number, alpha);
 }
 
 Tensor boxed_view(Tensor self, Sizes sizes) {
@@ -110,7 +124,6 @@ torch::jit::Operator view_operator(const std::string& schema, Result (*function)
 }  // namespace
 
 void register_faster_operators() {
-  using Operation = NumberOperation;
   static const torch::jit::RegisterOperators registered({
       pure_operator("aten_recompute::mul(Tensor self, Tensor other) -> Tensor", &boxed_mul),
       in_place_operator(
@@ -118,14 +131,12 @@ void register_faster_operators() {
           &boxed_mul_to),
       pure_operator("aten_recompute::bmm(Tensor self, Tensor mat2) -> Tensor", &boxed_bmm),
 
-      pure_operator("aten_recompute::mul_number(Tensor self, Scalar other) -> Tensor",
-                    &boxed_with_number<Operation::kMultiply>),
+      pure_operator("aten_recompute::mul_number(Tensor self, Scalar other) -> Tensor", &mul_number),
       in_place_operator("aten_recompute::mul_number_(Tensor(a!) self, Scalar other) -> Tensor(a!)",
-                        &boxed_with_number_in_place<Operation::kMultiply>),
-      pure_operator("aten_recompute::div_number(Tensor self, Scalar other) -> Tensor",
-                    &boxed_with_number<Operation::kDivide>),
+                        &mul_number_in_place),
+      pure_operator("aten_recompute::div_number(Tensor self, Scalar other) -> Tensor", &div_number),
       in_place_operator("aten_recompute::div_number_(Tensor(a!) self, Scalar other) -> Tensor(a!)",
-                        &boxed_with_number_in_place<Operation::kDivide>),
+                        &div_number_in_place),
       pure_operator(
           "aten_recompute::add_number(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
           &add_number),

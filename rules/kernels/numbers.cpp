@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 
-#include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "rules/kernels/parallel.h"
 #include "rules/kernels/plain_operands.h"
@@ -80,37 +80,6 @@ bool takes_number(const Tensor& self, const Scalar& number) {
          !number.isSymbolic() && is_plain_operand(self) && self.is_non_overlapping_and_dense();
 }
 
-Tensor by_aten(NumberOperation operation, const Tensor& self, const Scalar& number) {
-  switch (operation) {
-    case NumberOperation::kAdd:
-      return at::add(self, number);
-    case NumberOperation::kSubtract:
-      return at::sub(self, number);
-    case NumberOperation::kMultiply:
-      return at::mul(self, number);
-    case NumberOperation::kDivide:
-      return at::div(self, number);
-  }
-  TORCH_INTERNAL_ASSERT(false);
-}
-
-void by_aten_in_place(NumberOperation operation, Tensor& self, const Scalar& number) {
-  switch (operation) {
-    case NumberOperation::kAdd:
-      self.add_(number);
-      break;
-    case NumberOperation::kSubtract:
-      self.sub_(number);
-      break;
-    case NumberOperation::kMultiply:
-      self.mul_(number);
-      break;
-    case NumberOperation::kDivide:
-      self.div_(number);
-      break;
-  }
-}
-
 Tensor memory_like(const Tensor& self) {
   if (self.is_contiguous())
     return at::detail::empty_cpu(self.sizes(), self.scalar_type());
@@ -127,20 +96,20 @@ void compute(NumberOperation operation, const Tensor& self, const Scalar& number
 
 }  // namespace
 
-Tensor with_number(NumberOperation operation, const Tensor& self, const Scalar& number) {
+std::optional<Tensor> with_number(NumberOperation operation, const Tensor& self,
+                                  const Scalar& number) {
   if (!takes_number(self, number))
-    return by_aten(operation, self, number);
+    return std::nullopt;
   auto result = memory_like(self);
   compute(operation, self, number, result);
   return result;
 }
 
-Tensor with_number_in_place(NumberOperation operation, Tensor self, const Scalar& number) {
-  if (takes_number(self, number))
-    compute(operation, self, number, self);
-  else
-    by_aten_in_place(operation, self, number);
-  return self;
+bool with_number_in_place(NumberOperation operation, const Tensor& self, const Scalar& number) {
+  if (!takes_number(self, number))
+    return false;
+  compute(operation, self, number, self);
+  return true;
 }
 
 }  // namespace aten_recompute

@@ -6,16 +6,19 @@
 #include <c10/core/Scalar.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace aten_recompute {
 
 enum class NumberOperation : uint8_t { kAdd, kSubtract, kMultiply, kDivide };
 
-// at::add, sub, mul or div of a tensor and a number. Throws what these throw.
-at::Tensor with_number(NumberOperation operation, const at::Tensor& self, const at::Scalar& number);
+// The sum, difference, product or quotient of a tensor and a number, with the bits and strides of
+// ATen's; nullopt where that has to compute it.
+std::optional<at::Tensor> with_number(NumberOperation operation, const at::Tensor& self,
+                                      const at::Scalar& number);
 
-// The same, written to the tensor, which is returned. Its version is not counted on.
-at::Tensor with_number_in_place(NumberOperation operation, at::Tensor self,
-                                const at::Scalar& number);
+// The same, written to the tensor, whose version is not counted on. Returns whether it was.
+bool with_number_in_place(NumberOperation operation, const at::Tensor& self,
+                          const at::Scalar& number);
 
 }  // namespace aten_recompute

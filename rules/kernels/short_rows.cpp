@@ -4,21 +4,16 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
-#include <ATen/ops/as_strided_native.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "rules/kernels/loops.h"
 #include "rules/kernels/parallel.h"
 #include "rules/kernels/plain_operands.h"
 #include "rules/kernels/vectorized.h"
-#include "rules/kernels/views.h"
 
 namespace aten_recompute {
 namespace {

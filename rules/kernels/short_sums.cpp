@@ -462,6 +462,11 @@ bool has_sums_of_products() {
   return true;
 }
 
+bool sums_are_exact() {
+  static const bool result = has_sums_of_aten();
+  return result;
+}
+
 }  // namespace
 
 Tensor sum_product_to(const Tensor& tensor, const Tensor& other, at::IntArrayRef sizes) {
@@ -469,7 +474,7 @@ Tensor sum_product_to(const Tensor& tensor, const Tensor& other, at::IntArrayRef
       is_plain_operand(tensor) && is_plain_operand(other) &&
       tensor.scalar_type() == other.scalar_type() && tensor.is_contiguous() && tensor.numel() > 0 &&
       tensor.sizes() != sizes && at::is_expandable_to(other.sizes(), tensor.sizes())) {
-    static const bool is_exact = has_sums_of_aten() && has_sums_of_products();
+    static const bool is_exact = sums_are_exact() && has_sums_of_products();
     const auto result = is_exact ? sum_short_rows_of_product(tensor, other, sizes) : std::nullopt;
     if (result)
       return *result;
@@ -481,10 +486,9 @@ Tensor sum_to(Tensor tensor, at::IntArrayRef sizes) {
   if (std::ssize(sizes) > tensor.dim() || !is_plain_operand(tensor) || tensor.numel() == 0 ||
       tensor.sizes() == sizes)
     return at::sum_to(std::move(tensor), sizes);
-  static const bool is_exact = has_sums_of_aten();
   at::DimVector kept(static_cast<size_t>(tensor.dim()), 1);
   std::copy_backward(sizes.begin(), sizes.end(), kept.end());
-  auto result = is_exact ? sum_short_rows(tensor, kept) : std::nullopt;
+  const auto result = sums_are_exact() ? sum_short_rows(tensor, kept) : std::nullopt;
   if (!result)
     return at::sum_to(std::move(tensor), sizes);
   return std::ssize(sizes) == tensor.dim() ? *result : aten_recompute::reshape(*result, sizes);

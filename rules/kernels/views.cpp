@@ -35,6 +35,16 @@ Tensor view_of(const Tensor& tensor, IntArrayRef sizes, IntArrayRef strides, int
                                            tensor.storage_offset() + offset);
 }
 
+// Returns the view with these sizes, one of which may be -1; nullopt if there is none that is made
+// here. Throws what at::view throws for other sizes.
+std::optional<Tensor> with_sizes(const Tensor& tensor, IntArrayRef sizes) {
+  if (!is_plain(tensor))
+    return std::nullopt;
+  const auto inferred = at::infer_size_dv(sizes, tensor.numel());
+  const auto strides = at::detail::computeStride(tensor.sizes(), tensor.strides(), inferred);
+  return strides ? std::make_optional(view_of(tensor, inferred, *strides)) : std::nullopt;
+}
+
 bool is_dim(int64_t dim, int64_t rank) {
   return -rank <= dim && dim < rank;
 }
@@ -47,12 +57,8 @@ int64_t within(int64_t bound, int64_t size) {
 }  // namespace
 
 Tensor reshape(const Tensor& self, IntArrayRef sizes) {
-  if (is_plain(self)) {
-    const auto inferred = at::infer_size_dv(sizes, self.numel());
-    if (const auto strides = at::detail::computeStride(self.sizes(), self.strides(), inferred))
-      return view_of(self, inferred, *strides);
-  }
-  return self.reshape(sizes);
+  const auto result = with_sizes(self, sizes);
+  return result ? *result : self.reshape(sizes);
 }
 
 Tensor permute(const Tensor& self, IntArrayRef dims) {
@@ -95,12 +101,8 @@ Tensor expand(const Tensor& self, IntArrayRef sizes) {
 }
 
 Tensor view(const Tensor& self, IntArrayRef sizes) {
-  if (is_plain(self)) {
-    const auto inferred = at::infer_size_dv(sizes, self.numel());
-    if (const auto strides = at::detail::computeStride(self.sizes(), self.strides(), inferred))
-      return view_of(self, inferred, *strides);
-  }
-  return self.view(sizes);
+  const auto result = with_sizes(self, sizes);
+  return result ? *result : self.view(sizes);
 }
 
 Tensor slice(const Tensor& self, int64_t dim, std::optional<int64_t> start,

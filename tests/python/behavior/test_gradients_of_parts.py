@@ -187,22 +187,24 @@ class Steps(nn.Module):
         return state.sum()
 
 
+def peak(module: nn.Module, x: Tensor, tracker: Tracker) -> int:
+    """Returns the peak of one step, in bytes."""
+    module.zero_grad(set_to_none=True)
+    with tracker.measure_peak() as measured:
+        module(x).backward()
+    return measured.bytes
+
+
 @pytest.mark.parametrize("strategy", ["none", "segments"])
 def test_a_loop_over_time_takes_less_memory_than_eager(strategy: str, tracker: Tracker, one_thread: None) -> None:
     torch.manual_seed(0)
     eager, x = Steps(), torch.randn(8, 64, 32)
     lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), strategy)
 
-    def peak(module: nn.Module) -> int:
-        module.zero_grad(set_to_none=True)
-        with tracker.measure_peak() as measured:
-            module(x).backward()
-        return measured.bytes
-
-    of_eager = [peak(eager) for _ in range(2)][-1]
+    of_eager = [peak(eager, x, tracker) for _ in range(2)][-1]
     sequence = x.numel() * x.element_size()
     # Eager has one gradient of the sequence more, for the part that it adds to the other one.
-    assert max(peak(lowered) for _ in range(3)) <= of_eager - sequence // 2
+    assert max(peak(lowered, x, tracker) for _ in range(3)) <= of_eager - sequence // 2
     expected = dict(eager.named_parameters())
     assert_same([p.grad for p in lowered.parameters()], [expected[name].grad for name, _ in lowered.named_parameters()])
 
@@ -228,14 +230,8 @@ def test_a_gradient_of_a_part_does_not_keep_what_it_is_a_view_of(tracker: Tracke
     eager, x = ReadsBesideALargeState(), torch.randn(8, 64, 4)
     lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "none")
 
-    def peak(module: nn.Module) -> int:
-        module.zero_grad(set_to_none=True)
-        with tracker.measure_peak() as measured:
-            module(x).backward()
-        return measured.bytes
-
-    of_eager = [peak(eager) for _ in range(2)][-1]
-    assert max(peak(lowered) for _ in range(3)) <= of_eager
+    of_eager = [peak(eager, x, tracker) for _ in range(2)][-1]
+    assert max(peak(lowered, x, tracker) for _ in range(3)) <= of_eager
 
 
 def three_columns(x: Tensor, n: int) -> Tensor:
