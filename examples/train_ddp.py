@@ -38,6 +38,7 @@ if importlib.util.find_spec("aten_recompute") is None:
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported after init_process_group, it would keep the process group alive
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 

@@ -1,5 +1,6 @@
 """DistributedDataParallel over two processes trains a lowered module as it trains the module in eager, to the bit."""
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ if not torch.distributed.is_available():
     pytest.skip("this PyTorch was built without torch.distributed", allow_module_level=True)
 
 import torch.distributed as dist
+import torch.distributed.nn  # imported after init_process_group, it would keep the process group alive
 import torch.multiprocessing as multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
@@ -103,6 +105,16 @@ def _train(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+def _train_and_leave(rank: int, folder: str) -> None:
+    """Trains a lowered module, destroys the process group and writes the names of the threads that are left."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=PROCESSES)
+    plain(aten_recompute.lower(torch.jit.script(Net()), "all"), rank)
+    gc.collect()
+    dist.destroy_process_group()
+    names = [task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    Path(folder, f"{rank}.threads").write_text("\n".join(names))
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Tensor]]]:
     """The states of the modules after training, by process."""
@@ -121,6 +133,13 @@ def test_state_after_training_equals_eager(
         actual, expected = found[f"{way.__name__} {place}{strategy}"], found[f"{way.__name__} eager"]
         for a, b in zip(actual, expected, strict=True):
             assert torch.equal(a, b)
+
+
+def test_no_thread_of_a_process_group_is_left(tmp_path: Path) -> None:
+    # A thread of gloo that frees the last tensor of a message while Python ends aborts the process.
+    multiprocessing.spawn(_train_and_leave, (str(tmp_path),), nprocs=PROCESSES)
+    for rank in range(PROCESSES):
+        assert "gloo" not in (tmp_path / f"{rank}.threads").read_text()
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
