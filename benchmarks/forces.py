@@ -18,7 +18,6 @@ import functools
 import inspect
 import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +32,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "build" / "zoo")]
 import aten_recompute  # noqa: E402
 from benchmarks.arguments import positive  # noqa: E402
 from benchmarks.memory import tracker  # noqa: E402
+from benchmarks.timing import processor_time  # noqa: E402
 
 # The search for a small arena takes a tenth of the time of the first ten steps, and less of later ones.
 STEPS_BEFORE = 12
@@ -78,11 +78,9 @@ class Potential:
     def measure(self, module: torch.nn.Module) -> tuple[int, float]:
         """Returns peak in bytes and seconds of one step."""
         inputs = [each.detach().clone() for each in self.inputs]
-        with tracker.measure_peak() as peak:
-            begin = time.process_time()
+        with tracker.measure_peak() as peak, processor_time() as elapsed:
             self.step(module, inputs)
-            seconds = time.process_time() - begin
-        return peak.bytes, seconds
+        return peak.bytes, elapsed.seconds
 
 
 def checkpointed(module: torch.nn.Module, classes: set[str]) -> torch.nn.Module:

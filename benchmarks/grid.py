@@ -13,7 +13,6 @@ import argparse
 import copy
 import statistics
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -25,6 +24,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
 import aten_recompute  # noqa: E402
 from benchmarks.memory import tracker  # noqa: E402
+from benchmarks.timing import processor_time  # noqa: E402
 
 
 class Functional(nn.Module):
@@ -49,13 +49,12 @@ class Step:
         generator = torch.Generator().manual_seed(1)
         features = torch.rand(points, 8, generator=generator).requires_grad_()
         weights = torch.rand(points, generator=generator)
-        with tracker.measure_peak() as peak:
-            begin = time.process_time()
+        with tracker.measure_peak() as peak, processor_time() as elapsed:
             energy = functional(features, weights)
             energy.backward()
-            self.seconds = time.process_time() - begin
         assert features.grad is not None
-        self.bytes, self.energy, self.potential = peak.bytes, energy.detach(), features.grad
+        self.bytes, self.seconds = peak.bytes, elapsed.seconds
+        self.energy, self.potential = energy.detach(), features.grad
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ import functools
 import itertools
 import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +30,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 import aten_recompute  # noqa: E402
 from benchmarks.arguments import positive  # noqa: E402
 from benchmarks.memory import tracker  # noqa: E402
+from benchmarks.timing import processor_time  # noqa: E402
 
 STEPS_BEFORE = 8
 
@@ -77,10 +77,9 @@ LOOPS: dict[str, Callable[[], nn.Module]] = {"reads": Reads, "writes": Writes}
 def step(module: Any, x: Tensor) -> tuple[int, float]:
     """Returns peak in bytes and CPU time in seconds."""
     module.zero_grad(set_to_none=True)
-    begin = time.process_time()
-    with tracker.measure_peak() as peak:
+    with tracker.measure_peak() as peak, processor_time() as elapsed:
         module(x).backward()
-    return peak.bytes, time.process_time() - begin
+    return peak.bytes, elapsed.seconds
 
 
 def gradients(module: Any) -> list[Tensor]:

@@ -12,7 +12,6 @@ import argparse
 import copy
 import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 import aten_recompute  # noqa: E402
 from benchmarks.memory import tracker  # noqa: E402
 from benchmarks.networks.resnet import ResNet  # noqa: E402
+from benchmarks.timing import processor_time  # noqa: E402
 
 Modules = list[Any]
 Step = Callable[..., None]
@@ -113,11 +113,9 @@ class Measured:
     def __init__(self, step: Step, modules: Modules, inputs: list[Tensor]) -> None:
         for module in modules:
             module.zero_grad(set_to_none=True)
-        with tracker.measure_peak() as peak:
-            begin = time.process_time()
+        with tracker.measure_peak() as peak, processor_time() as elapsed:
             step(modules, inputs)
-            self.seconds = time.process_time() - begin
-        self.bytes = peak.bytes
+        self.bytes, self.seconds = peak.bytes, elapsed.seconds
         self.gradients = [parameter.grad for module in modules for _, parameter in sorted(module.named_parameters())]
 
 

@@ -17,8 +17,11 @@ using torch::jit::Value;
 bool passes_gradient(const Node* node, size_t operand, size_t output) {
   const bool reads_metadata = reads_metadata_only(node, operand) ||
                               (operand == 1 && has_fact(node, Fact::kReadsMetadataOfSecond));
-  return !is_non_differentiable(node) && !node->hasAttribute(symbols::kWithoutGraph) &&
-         !reads_metadata && output_is_differentiable(node, output);
+  const bool is_unused_target = node->hasAttribute(symbols::kNumDependencies) &&
+                                static_cast<int64_t>(operand) >= node->i(symbols::kNumDependencies);
+  return !is_unused_target && !is_non_differentiable(node) &&
+         !node->hasAttribute(symbols::kWithoutGraph) && !reads_metadata &&
+         output_is_differentiable(node, output);
 }
 
 namespace {

@@ -1,6 +1,8 @@
 #include "ir/memory_reuse.h"
 
 #include <ATen/ExpandUtils.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/util/strides.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -14,10 +16,30 @@ namespace {
 using Kind = OperandLayout::Kind;
 using Operands = c10::ArrayRef<OperandLayout>;
 
+bool has_size_one(at::IntArrayRef sizes) {
+  return std::find(sizes.begin(), sizes.end(), 1) != sizes.end();
+}
+
+bool are_of_new_tensor(at::IntArrayRef strides, at::IntArrayRef sizes) {
+  return strides == at::IntArrayRef(c10::contiguous_strides(sizes));
+}
+
+// Returns whether ATen gives an elementwise result these strides if all its tensors have them
+// (TensorIterator.cpp, compute_fast_setup_type()): it asks for a format first, and a tensor may
+// have the format in spite of other strides where a size is 1.
+bool elementwise_keeps_strides(const at::Tensor& tensor) {
+  if (tensor.is_contiguous())
+    return are_of_new_tensor(tensor.strides(), tensor.sizes());
+  if (tensor.is_contiguous(at::MemoryFormat::ChannelsLast)) {
+    return tensor.strides() == at::IntArrayRef(c10::get_channels_last_strides_2d(tensor.sizes()));
+  }
+  return true;
+}
+
 // Tensors of one element are excluded: kernels treat them as scalars, which are rounded
 // differently.
 bool tensors_agree(Operands operands, const OperandLayout& target) {
-  if (target.num_elements() == 1)
+  if (target.num_elements() == 1 || !target.keeps_strides)
     return false;
   return std::all_of(operands.begin(), operands.end(), [&](const OperandLayout& other) {
     return other.kind != Kind::kTensor ||
@@ -42,22 +64,23 @@ bool any_complex_number(Operands operands) {
 // a complex result.
 bool scalars_agree(Operands operands, const OperandLayout& target) {
   return (target.dtype == at::kFloat || target.dtype == at::kDouble) &&
-         !any_complex_number(operands);
+         !any_complex_number(operands) &&
+         number_keeps_strides(target.sizes, target.strides, target.is_contiguous);
 }
 
 // The result of masked_fill is contiguous and has the broadcast sizes of both operands.
 bool mask_fits(Operands operands, const OperandLayout& target) {
   const auto& mask = operands[1];
-  return target.is_contiguous && mask.kind == Kind::kTensor && !any_complex_number(operands) &&
-         mask.device == target.device && mask.dtype == at::kBool &&
+  return target.is_contiguous && target.keeps_strides && mask.kind == Kind::kTensor &&
+         !any_complex_number(operands) && mask.device == target.device && mask.dtype == at::kBool &&
          at::is_expandable_to(mask.sizes, target.sizes);
 }
 
 // This project's loops for the CPU go through all tensors in memory order.
 bool loops_apply(Operands operands, const OperandLayout& target) {
   const auto& mask = operands[1];
-  return mask.kind == Kind::kTensor && target.device.is_cpu() && mask.device.is_cpu() &&
-         mask.sizes == target.sizes && mask.strides == target.strides;
+  return target.keeps_strides && mask.kind == Kind::kTensor && target.device.is_cpu() &&
+         mask.device.is_cpu() && mask.sizes == target.sizes && mask.strides == target.strides;
 }
 
 // The mask is stored as bits in the memory order that operand 2, a stride, describes.
@@ -66,10 +89,28 @@ bool bits_fit(Operands operands, const OperandLayout& target) {
          target.strides == at::IntArrayRef(operands[2].integers);
 }
 
+// Returns whether a result of both tensors lies in the order of the second one, which is dense:
+// ATen orders dimensions by the strides of the first one where these are not 0.
+bool orders_agree(const OperandLayout& first, const OperandLayout& second) {
+  if (has_size_one(second.sizes))
+    return false;
+  const auto& a = first.strides;
+  const auto& b = second.strides;
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (a[i] != 0 && a[j] != 0 && a[i] != a[j] && (a[i] < a[j]) != (b[i] < b[j]))
+        return false;
+    }
+  }
+  return true;
+}
+
 // This is the condition under which eager's engine adds a gradient to another in place: to the one
 // that it has. The other may take the sum only where a new tensor would have its layout.
 bool sums_agree(Operands operands, const OperandLayout& target) {
-  if (operands[0].is_dense && target.strides != operands[0].strides)
+  if (&target != &operands[0] &&
+      !(operands[0].is_dense ? target.strides == operands[0].strides && target.keeps_strides
+                             : orders_agree(operands[0], target)))
     return false;
   return std::all_of(operands.begin(), operands.end(), [&](const OperandLayout& other) {
     return other.kind == Kind::kTensor && other.sizes == target.sizes &&
@@ -109,6 +150,7 @@ OperandLayout layout_of(const at::Tensor& tensor, at::Device device) {
   layout.device = device;
   layout.is_contiguous = tensor.is_contiguous();
   layout.is_dense = tensor.is_non_overlapping_and_dense();
+  layout.keeps_strides = elementwise_keeps_strides(tensor);
   layout.fills_memory = tensor.has_storage() && tensor.storage().nbytes() <= tensor.nbytes();
   layout.is_plain = layout.is_dense && !tensor.requires_grad() && !tensor.is_inference() &&
                     at::isFloatingType(layout.dtype);
@@ -128,6 +170,10 @@ OperandLayout layout_of(const c10::IValue& operand) {
     layout.integers = operand.toIntVector();
   }
   return layout;
+}
+
+bool number_keeps_strides(at::IntArrayRef sizes, at::IntArrayRef strides, bool is_contiguous) {
+  return is_contiguous ? are_of_new_tensor(strides, sizes) : !has_size_one(sizes);
 }
 
 bool layouts_allow_overwriting(ReuseCondition condition, Operands operands, size_t overwritten) {

@@ -58,7 +58,10 @@ struct OperandLayout {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
   bool is_contiguous = false;
-  bool is_dense = false;      // the elements lie without gaps or overlaps
+  bool is_dense = false;  // the elements lie without gaps or overlaps
+  // An elementwise result in new memory has the same strides. Where it has not, those of dimensions
+  // of size 1 differ: they say nothing of the memory, but the layout of what follows.
+  bool keeps_strides = false;
   bool fills_memory = false;  // its memory has no more bytes than it has elements for
   // Dense floating-point elements in an ordinary tensor that requires no gradient.
   bool is_plain = false;
@@ -71,6 +74,11 @@ struct OperandLayout {
 OperandLayout layout_of(const at::Tensor& tensor, at::Device device);
 // Returns the layout of any operand; a tensor is on its own device.
 OperandLayout layout_of(const c10::IValue& operand);
+
+// Returns whether ATen gives the result of a tensor and a number the tensor's strides, where its
+// elements lie without gaps. ATen orders dimensions by strides then, which leaves open where one of
+// size 1 comes, unless the strides are those of a new contiguous tensor.
+bool number_keeps_strides(at::IntArrayRef sizes, at::IntArrayRef strides, bool is_contiguous);
 
 // Returns whether the result may be written into operand number `overwritten`, so that it has the
 // same bits, sizes, strides and type as in new memory.

@@ -6,7 +6,9 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
+#include <string>
 #include <unordered_set>
 
 #include "ir/operator_facts.h"
@@ -31,6 +33,22 @@ bool takes_several_tensors(const Node* node) {
   return std::any_of(node->inputs().begin(), node->inputs().end(), [](const auto* input) {
     return input->node()->kind() == c10::prim::ListConstruct && contains_tensor(*input->type()) &&
            input->node()->inputs().size() > 1;
+  });
+}
+
+// Returns whether the node is an einsum that sums over one of its letters. Whether it sums over the
+// dimensions of an ellipsis depends on their number.
+bool sums_over_a_letter(const Node* node) {
+  const auto equation = torch::jit::constant_as<std::string>(node->input(0));
+  if (!equation)
+    return false;
+  const auto arrow = equation->find("->");
+  const auto operand = equation->substr(0, arrow);
+  return std::any_of(operand.begin(), operand.end(), [&](unsigned char letter) {
+    if (std::isalpha(letter) == 0)
+      return false;
+    return arrow == std::string::npos ? std::count(operand.begin(), operand.end(), letter) > 1
+                                      : equation->find(letter, arrow) == std::string::npos;
   });
 }
 
@@ -70,7 +88,8 @@ bool may_alias_an_argument(const Node* node) {
       return true;
   }
   return has_fact(node, Fact::kMayCopy) ||
-         (has_fact(node, Fact::kMayCopyOnlyElement) && !takes_several_tensors(node));
+         (has_fact(node, Fact::kMayCopyOnlyElement) && !takes_several_tensors(node) &&
+          !sums_over_a_letter(node));
 }
 
 bool is_pure_view(const Node* node) {
@@ -93,6 +112,23 @@ bool is_pointwise(const Node* node) {
   const auto of_tensors =
       c10::Dispatcher::singleton().findSchema(c10::OperatorName(schema->name(), "Tensor"));
   return of_tensors.has_value() && of_tensors->hasTag(at::Tag::pointwise);
+}
+
+LeafArgument leaf_argument(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  const auto index =
+      schema == nullptr ? std::nullopt : schema->argumentIndexWithName("requires_grad");
+  if (!index)
+    return LeafArgument::kNone;
+  const auto flag = torch::jit::constant_as<bool>(node->input(static_cast<size_t>(*index)));
+  if (!flag)
+    return LeafArgument::kUnknown;
+  return *flag ? LeafArgument::kTrue : LeafArgument::kFalse;
+}
+
+bool is_made_leaf(const torch::jit::Value* value) {
+  return value->node()->kind() == c10::aten::requires_grad_ &&
+         value->node()->hasAttribute(symbols::kBeforeRegions);
 }
 
 bool is_random(const Node* node) {

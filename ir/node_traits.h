@@ -43,6 +43,19 @@ bool makes_new_tensor(const torch::jit::Value* value);
 // Returns whether ATen tags the operator, or its Tensor overload, as pointwise.
 bool is_pointwise(const torch::jit::Node* node);
 
+// What an argument of an operator says of whether its result is a leaf that requires grad.
+enum class LeafArgument {
+  kNone,  // the operator has no such argument
+  kFalse,
+  kTrue,
+  kUnknown,  // before a call
+};
+LeafArgument leaf_argument(const torch::jit::Node* node);
+
+// Returns whether the value is a leaf that a path has made before its regions
+// (passes/frontend/path/returned_leaves.h): it depends on nothing, whatever it is made from.
+bool is_made_leaf(const torch::jit::Value* value);
+
 // Returns whether the node draws random numbers, so that a second run gives another result.
 bool is_random(const torch::jit::Node* node);
 

@@ -52,6 +52,9 @@ inline const c10::Symbol kHasGradient = c10::Symbol::attr("has_gradient");  // o
 // On kGradient: no tensor that the path has read or made until then holds complex numbers. A region
 // removes the attribute for a call with complex inputs.
 inline const c10::Symbol kIsReal = c10::Symbol::attr("is_real");
+// On kGradient: how many operands the results depend on. Behind these are targets that they do not
+// depend on.
+inline const c10::Symbol kNumDependencies = c10::Symbol::attr("num_dependencies");
 // Attributes that expand_gradients() sets. kWithoutGraph: on a node that autograd.grad() ran
 // without create_graph, so that no gradient passes through it. kFreed: on a node whose part of the
 // graph such a call has freed.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/environment.h"
+#include "runtime/autocast.h"
 
 namespace aten_recompute {
 
@@ -31,6 +32,7 @@ std::function<void(torch::jit::Stack&)> faster_operation(
       {"aten::slice.Tensor", "aten_recompute::slice"},
       {"aten::sub.Scalar", "aten_recompute::sub_number"},
       {"aten::sub_.Scalar", "aten_recompute::sub_number_"},
+      {"aten::tensordot", "aten_recompute::tensordot"},
       {"aten::transpose.int", "aten_recompute::transpose"},
       {"aten::unsqueeze", "aten_recompute::unsqueeze"},
       {"aten::view", "aten_recompute::view"},
@@ -45,7 +47,7 @@ std::function<void(torch::jit::Stack&)> faster_operation(
     return nullptr;
   return [faster = operators.front()->getOperation(),
           operation = std::move(operation)](torch::jit::Stack& stack) mutable {
-    if (at::hasCallbacks())
+    if (at::hasCallbacks() || autocast_enabled())
       operation(stack);
     else
       faster(stack);

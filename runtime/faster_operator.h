@@ -11,7 +11,8 @@ namespace aten_recompute {
 
 // Returns a function that runs the faster form of the operator "aten::mul.Scalar", which takes the
 // same arguments from the stack; nullptr if there is none. While a profiler listens, it runs
-// `operation` instead, so that the profile has the names that people know.
+// `operation` instead, so that the profile has the names that people know, and under autocast,
+// which casts what ATen's operators are given.
 std::function<void(torch::jit::Stack&)> faster_operation(
     const std::string& qualified_name, std::function<void(torch::jit::Stack&)> operation);
 

@@ -65,6 +65,7 @@ Operation gradient(const Node* node) {
         leave_all_paths("a gradient that the method asks for is undefined");
       stack.emplace_back(with_memory(result));
     }
+    stack.emplace_back(true);
   };
 }
 
@@ -166,6 +167,7 @@ void GradientRequest::write(Node& node) const {
   node.is_(symbols::kHasGradient, has_gradient);
   node.i_(kCreateGraph, create_graph ? 1 : 0);
   node.i_(kRetainGraph, retain_graph ? 1 : 0);
+  node.i_(symbols::kNumDependencies, static_cast<int64_t>(num_used_operands()));
   if (is_real)
     node.i_(symbols::kIsReal, 1);
 }

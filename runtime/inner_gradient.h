@@ -22,7 +22,8 @@ namespace aten_recompute {
 // What an aten_recompute::gradient is asked for. Its operands are `num_outputs` values whose
 // gradients are asked for, then the targets, then a gradient for each output that is given one,
 // then targets that no output depends on: eager PyTorch raises where one of these requires no
-// gradient. It has one result for each of the first targets.
+// gradient. It has one result for each of the first targets, and then True, which says that eager
+// has not raised: a check of the path reads it, so that the node stays where nothing else is read.
 struct GradientRequest {
   int64_t num_outputs = 0;
   int64_t num_targets = 0;

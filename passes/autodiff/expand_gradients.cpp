@@ -56,6 +56,9 @@ class Expansion {
     }
     for (const auto* target : unused_targets())
       require_gradient(target, with_gradient);
+    remove_checks();
+    if (all_targets.empty())
+      return node_->destroy();
     sums_.set_tracked(with_gradient);
     sums_.set_real(request_.is_real);
     PreparedNodes prepared;
@@ -89,6 +92,13 @@ class Expansion {
   static void require_gradient(const Value* target, const ReachedValues& with_gradient) {
     if (with_gradient.count(target) == 0)
       throw NotDifferentiable("the method asks for a gradient of what requires none");
+  }
+
+  // Removes the checks that read the last result: eager PyTorch does not raise here.
+  void remove_checks() {
+    auto* has_run = node_->outputs().back();
+    while (has_run->hasUses())
+      has_run->uses().front().user->destroy();
   }
 
   // Returns the targets that the outputs do not depend on.

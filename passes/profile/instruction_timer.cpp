@@ -16,6 +16,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kShortSeconds = 2e-4;
 
+// One profile may spend this long on repetitions that it could do without: a third one, and those
+// of operators of which enough is known. They make the profile of a small region less sensitive to
+// other programs on the machine, and are too short for a user to notice.
+constexpr double kMoreRepeatsSeconds = 0.05;
+
 // Returns the device of the first input on an accelerator.
 std::optional<at::Device> first_accelerator(const std::vector<c10::IValue>& inputs) {
   for (const auto& input : inputs) {
@@ -55,12 +60,15 @@ double InstructionTimer::settled_seconds(const Program::Instruction& instruction
                                          const torch::jit::Stack& arguments, double first_seconds) {
   const bool is_short = first_seconds < kShortSeconds;
   const auto name = qualified_operator_name(node) + (is_short ? ", short" : ", long");
-  if (warm_up_.is_known(name))
+  const bool repeats_more = repeated_seconds_ + 3 * first_seconds < kMoreRepeatsSeconds;
+  if (warm_up_.is_known(name) && !repeats_more)
     return warm_up_.without(name, first_seconds);
   auto seconds = first_seconds;
-  for (int repeats = is_short ? 2 : 1; repeats > 0; --repeats) {
+  for (int repeats = repeats_more ? 3 : is_short ? 2 : 1; repeats > 0; --repeats) {
     auto stack = arguments;
-    seconds = std::min(seconds, run(instruction, stack));
+    const auto again = run(instruction, stack);
+    repeated_seconds_ += again;
+    seconds = std::min(seconds, again);
   }
   warm_up_.learn(name, first_seconds, seconds);
   return seconds;

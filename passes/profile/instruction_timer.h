@@ -25,7 +25,7 @@ class InstructionTimer {
 
   // Returns the seconds that a run takes which is not the first; the first took `first_seconds`,
   // of which some go into loading code and filling caches. Runs the instruction again on
-  // `arguments`, unless enough is known of its operator.
+  // `arguments`, unless enough is known of its operator and repeated runs have taken long.
   double settled_seconds(const Program::Instruction& instruction, const torch::jit::Node* node,
                          const torch::jit::Stack& arguments, double first_seconds);
 
@@ -34,6 +34,7 @@ class InstructionTimer {
 
   std::optional<at::Device> device_;
   WarmUp warm_up_;
+  double repeated_seconds_ = 0.0;
 };
 
 }  // namespace aten_recompute

@@ -206,10 +206,16 @@ class CastInserter {
                       const Stack& operands) {
     if (autocast_.is_on(device_) && !outer_.empty())
       refuse(node, "is asked for in a block of autocast");
-    const auto num_outputs = static_cast<size_t>(GradientRequest::of(*node).num_outputs);
+    const auto request = GradientRequest::of(*node);
+    const auto num_outputs = static_cast<size_t>(request.num_outputs);
     for (size_t i = 0; i < instruction.outputs.size(); ++i) {
-      if (instruction.outputs[i] >= 0)
-        registers_[instruction.outputs[i]] = at::zeros_like(operands[num_outputs + i].toTensor());
+      if (instruction.outputs[i] < 0)
+        continue;
+      auto& result = registers_[instruction.outputs[i]];
+      if (i == instruction.outputs.size() - 1)
+        result = true;
+      else
+        result = at::zeros_like(operands[num_outputs + i].toTensor());
     }
   }
 

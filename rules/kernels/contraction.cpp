@@ -4,13 +4,13 @@
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cctype>
-#include <deque>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -31,6 +31,8 @@ namespace {
 
 using at::Tensor;
 using Dims = Contraction::Dims;
+using Ints = std::vector<int64_t>;
+using Labels = c10::SmallVector<size_t, 8>;
 using Value = Contraction::Value;
 
 // ---- einsum (Linear.cpp) ----
@@ -40,8 +42,8 @@ using Value = Contraction::Value;
 constexpr size_t kNumLabels = 53;
 constexpr size_t kEllipsis = 52;
 
-std::vector<size_t> labels_of(std::string_view text) {
-  std::vector<size_t> labels;
+Labels labels_of(std::string_view text) {
+  Labels labels;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     if (c == '.') {
@@ -58,8 +60,8 @@ std::vector<size_t> labels_of(std::string_view text) {
 
 // A parsed equation of einsum. It is valid, because the forward has checked it.
 struct Equation {
-  std::vector<std::vector<size_t>> operands;  // labels
-  std::optional<std::vector<size_t>> output;
+  c10::SmallVector<Labels, 2> operands;
+  std::optional<Labels> output;
 
   explicit Equation(std::string_view text) {
     const auto arrow = text.find("->");
@@ -137,16 +139,16 @@ class Einsum {
       work_.add_operand(operands[i], needs_gradient.empty() || needs_gradient[i]);
   }
 
-  std::vector<Tensor> backward(const Tensor& grad, const std::optional<Dims>& path) {
+  std::vector<Tensor> backward(const Tensor& grad, const std::optional<Ints>& path) {
     compose(path);
     return std::move(work_).gradients(grad, operands_.size());
   }
 
-  Tensor result(const std::optional<Dims>& path) { return work_.tensor(compose(path)); }
+  Tensor result(const std::optional<Ints>& path) { return work_.tensor(compose(path)); }
 
  private:
-  Value compose(const std::optional<Dims>& path) {
-    std::deque<Value> values;
+  Value compose(const std::optional<Ints>& path) {
+    c10::SmallVector<Value, 4> values;
     for (size_t i = 0; i < operands_.size(); ++i)
       values.push_back(aligned(i));
     for (size_t step = 0; values.size() > 1; ++step) {
@@ -164,7 +166,7 @@ class Einsum {
       if (path)
         values.push_back(product);
       else
-        values.push_front(product);
+        values.insert(values.begin(), product);
     }
     return without_summed(values[0]);
   }
@@ -193,13 +195,7 @@ class Einsum {
         take(position);
       }
     }
-    for (auto& each : order) {
-      if (each < 0) {
-        value = work_.unsqueeze(value, dim);
-        each = dim++;
-      }
-    }
-    return work_.permute(value, order);
+    return work_.arrange(value, order);
   }
 
   bool extends(Value value, int64_t dim) const { return work_.size(value, dim) != 1; }
@@ -247,7 +243,7 @@ class Einsum {
     const auto joined = [](std::initializer_list<Dims> lists) {
       Dims all;
       for (const auto& list : lists)
-        all.insert(all.end(), list.begin(), list.end());
+        all.append(list.begin(), list.end());
       return all;
     };
     const auto numel = [this](Value value, const Dims& dims) {
@@ -262,7 +258,7 @@ class Einsum {
     Dims sizes;
     for (const auto dim : joined({batch, of_left}))
       sizes.push_back(work_.size(left, dim));
-    sizes.resize(sizes.size() + summed.size(), 1);
+    sizes.append(summed.size(), 1);
     for (const auto dim : of_right)
       sizes.push_back(work_.size(right, dim));
     left = work_.permute(left, joined({batch, of_left, summed, of_right}));
@@ -280,8 +276,8 @@ class Einsum {
       return value;
     if (operands_.size() == 1)
       return work_.sum_last(value, at_.num_output);
-    const auto sizes = work_.tensor(value).sizes();
-    return work_.reshape(value, sizes.slice(0, static_cast<size_t>(at_.num_output)).vec());
+    const Dims sizes(work_.sizes(value).slice(0, static_cast<size_t>(at_.num_output)));
+    return work_.reshape(value, sizes);
   }
 
   // Newer versions of ATen exchange the operands of a product if its result then has the order of
@@ -338,7 +334,7 @@ bool fits_plain_pair(std::string_view text, const std::vector<Tensor>& operands)
 
 // at::einsum. A product of two operands that autograd does not record is composed here, because
 // this project multiplies small matrices faster. Throws what at::einsum throws.
-Tensor einsum(std::string equation, std::vector<Tensor> operands, std::optional<Dims> path) {
+Tensor einsum(std::string equation, std::vector<Tensor> operands, std::optional<Ints> path) {
   const auto is_plain = [&](const Tensor& operand) {
     return is_plain_operand(operand) && operand.scalar_type() == operands[0].scalar_type();
   };
@@ -349,7 +345,7 @@ Tensor einsum(std::string equation, std::vector<Tensor> operands, std::optional<
 }
 
 std::vector<Tensor> einsum_backward(Tensor grad, std::string equation, std::vector<Tensor> operands,
-                                    std::optional<Dims> path, std::vector<bool> needs_gradient) {
+                                    std::optional<Ints> path, std::vector<bool> needs_gradient) {
   return Einsum(equation, operands, needs_gradient).backward(grad, path);
 }
 
@@ -367,7 +363,7 @@ std::tuple<Tensor, Tensor> einsum_pair_backward(Tensor grad, std::string equatio
 // `grads[k]` in place of operand k.
 std::tuple<Tensor, std::vector<Tensor>> einsum_double_backward(
     std::vector<std::optional<Tensor>> grads, Tensor gradient, std::string equation,
-    std::vector<Tensor> operands, std::optional<Dims> path, std::vector<bool> has_result,
+    std::vector<Tensor> operands, std::optional<Ints> path, std::vector<bool> has_result,
     std::vector<bool> needs_gradient) {
   Tensor of_gradient;
   std::vector<Tensor> of_operands(operands.size());
@@ -404,17 +400,16 @@ Value full_contraction(Contraction& work, Value left, Value right) {
     const auto numel = work.tensor(left).numel();
     return work.dot(work.reshape(left, {numel}), work.reshape(right, {numel}));
   }
-  left = work.reshape(left, work.tensor(left).squeeze().sizes().vec());
-  right = work.reshape(right, work.tensor(right).squeeze().sizes().vec());
+  left = work.reshape(left, Dims(work.tensor(left).squeeze().sizes()));
+  right = work.reshape(right, Dims(work.tensor(right).squeeze().sizes()));
   return work.sum_last(work.mul(left, right), 0);
 }
 
-std::tuple<Tensor, Tensor> tensordot_backward(Tensor grad, Tensor self, Tensor other,
-                                              Dims dims_self, Dims dims_other, bool has_self,
-                                              bool has_other) {
-  Contraction work(1);
-  auto left = work.add_operand(self, has_self);
-  auto right = work.add_operand(other, has_other);
+// Composes what at::tensordot() does of the two operands of `work`.
+Value compose_tensordot(Contraction& work, Value left, Value right, Ints dims_self,
+                        Ints dims_other) {
+  const auto self = work.tensor(left);
+  const auto other = work.tensor(right);
   int64_t num_summed = 1;
   for (size_t i = 0; i < dims_self.size(); ++i) {
     dims_self[i] = at::maybe_wrap_dim(dims_self[i], self.dim());
@@ -426,7 +421,7 @@ std::tuple<Tensor, Tensor> tensordot_backward(Tensor grad, Tensor self, Tensor o
     else
       num_summed *= self.size(dims_self[i]);
   }
-  const auto others = [](const Tensor& tensor, const Dims& dims) {
+  const auto others = [](const Tensor& tensor, const Ints& dims) {
     Dims rest;
     for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
       if (std::find(dims.begin(), dims.end(), dim) == dims.end())
@@ -447,18 +442,64 @@ std::tuple<Tensor, Tensor> tensordot_backward(Tensor grad, Tensor self, Tensor o
     sizes.push_back(other.size(dim));
     num_right *= other.size(dim);
   }
-  order_self.insert(order_self.end(), dims_self.begin(), dims_self.end());
-  auto order_other = dims_other;
-  order_other.insert(order_other.end(), rest_other.begin(), rest_other.end());
+  order_self.append(dims_self.begin(), dims_self.end());
+  Dims order_other(dims_other.begin(), dims_other.end());
+  order_other.append(rest_other.begin(), rest_other.end());
   left = work.permute(left, order_self);
   right = work.permute(right, order_other);
-  if (num_left == 1 && num_right == 1) {
-    work.reshape(full_contraction(work, left, right), sizes);
-  } else {
-    left = work.reshape(left, {num_left, num_summed});
-    right = work.reshape(right, {num_summed, num_right});
-    work.reshape(work.mm(left, right), sizes);
+  if (num_left == 1 && num_right == 1)
+    return work.reshape(full_contraction(work, left, right), sizes);
+  left = work.reshape(left, {num_left, num_summed});
+  right = work.reshape(right, {num_summed, num_right});
+  return work.reshape(work.mm(left, right), sizes);
+}
+
+// Returns whether at::tensordot() makes one matrix product of these operands: distinct dimensions
+// of the same sizes are summed over, and others are left.
+bool is_matrix_product(const Tensor& self, const Tensor& other, const Ints& dims_self,
+                       const Ints& dims_other) {
+  if (dims_self.size() != dims_other.size() || self.dim() > 63 || other.dim() > 63)
+    return false;
+  uint64_t seen_self = 0;
+  uint64_t seen_other = 0;
+  int64_t num_summed = 1;
+  const auto sees = [](const Tensor& tensor, int64_t dim, uint64_t& seen) {
+    if (dim < -tensor.dim() || dim >= tensor.dim())
+      return false;
+    const auto bit = uint64_t{1} << static_cast<uint64_t>(at::maybe_wrap_dim(dim, tensor.dim()));
+    const bool is_new = (seen & bit) == 0;
+    seen |= bit;
+    return is_new;
+  };
+  for (size_t i = 0; i < dims_self.size(); ++i) {
+    if (!sees(self, dims_self[i], seen_self) || !sees(other, dims_other[i], seen_other) ||
+        self.size(dims_self[i]) != other.size(dims_other[i]))
+      return false;
+    num_summed *= self.size(dims_self[i]);
   }
+  return self.numel() > num_summed || other.numel() > num_summed;
+}
+
+// at::tensordot. Throws what that throws.
+Tensor tensordot(Tensor self, Tensor other, Ints dims_self, Ints dims_other) {
+  if (!is_plain_operand(self) || !is_plain_operand(other) ||
+      self.scalar_type() != other.scalar_type() ||
+      !is_matrix_product(self, other, dims_self, dims_other))
+    return at::tensordot(self, other, dims_self, dims_other);
+  Contraction work(1, /*computes_last=*/true);
+  const auto left = work.add_operand(self, false);
+  const auto right = work.add_operand(other, false);
+  return work.tensor(
+      compose_tensordot(work, left, right, std::move(dims_self), std::move(dims_other)));
+}
+
+std::tuple<Tensor, Tensor> tensordot_backward(Tensor grad, Tensor self, Tensor other,
+                                              Ints dims_self, Ints dims_other, bool has_self,
+                                              bool has_other) {
+  Contraction work(1);
+  const auto left = work.add_operand(self, has_self);
+  const auto right = work.add_operand(other, has_other);
+  compose_tensordot(work, left, right, std::move(dims_self), std::move(dims_other));
   auto gradients = std::move(work).gradients(grad, 2);
   return {gradients[0], gradients[1]};
 }
@@ -481,6 +522,9 @@ void register_contraction_operators() {
                     "equation, Tensor[] tensors, int[]? path, bool[] has_result, bool[] "
                     "needs_gradient) -> (Tensor, Tensor[])",
                     &einsum_double_backward),
+      pure_operator("aten_recompute::tensordot(Tensor self, Tensor other, int[] dims_self, int[] "
+                    "dims_other) -> Tensor",
+                    &tensordot),
       pure_operator("aten_recompute::tensordot_backward(Tensor gradient, Tensor self, Tensor "
                     "other, int[] dims_self, int[] dims_other, bool has_self, bool has_other) "
                     "-> (Tensor, Tensor)",

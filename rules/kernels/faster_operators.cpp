@@ -51,12 +51,16 @@ Tensor div_number_in_place(Tensor self, Scalar number) {
   return with_number_in_place(NumberOperation::kDivide, self, number) ? self : self.div_(number);
 }
 
+bool has_no_factor(const Scalar& alpha) {
+  return !alpha.isComplex() && alpha.equal(1);  // ATen raises for complex factors
+}
+
 // Sums have a factor of the number. The product of both is not rounded everywhere before it is
 // added, so that ATen computes it.
 Tensor with_factor(NumberOperation operation, const Tensor& self, const Scalar& number,
                    const Scalar& alpha,
                    Tensor (*by_aten)(const Tensor&, const Scalar&, const Scalar&)) {
-  const auto result = alpha.equal(1) ? with_number(operation, self, number) : std::nullopt;
+  const auto result = has_no_factor(alpha) ? with_number(operation, self, number) : std::nullopt;
   return result ? *result : by_aten(self, number, alpha);
 }
 
@@ -65,7 +69,8 @@ Tensor add_number(Tensor self, Scalar number, Scalar alpha) {
 }
 
 Tensor add_number_in_place(Tensor self, Scalar number, Scalar alpha) {
-  const bool is_done = alpha.equal(1) && with_number_in_place(NumberOperation::kAdd, self, number);
+  const bool is_done =
+      has_no_factor(alpha) && with_number_in_place(NumberOperation::kAdd, self, number);
   return is_done ? self : self.add_(number, alpha);
 }
 
@@ -75,7 +80,7 @@ Tensor sub_number(Tensor self, Scalar number, Scalar alpha) {
 
 Tensor sub_number_in_place(Tensor self, Scalar number, Scalar alpha) {
   const bool is_done =
-      alpha.equal(1) && with_number_in_place(NumberOperation::kSubtract, self, number);
+      has_no_factor(alpha) && with_number_in_place(NumberOperation::kSubtract, self, number);
   return is_done ? self : self.sub_(number, alpha);
 }
 

@@ -13,6 +13,7 @@
 
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/operators.h"
+#include "rules/kernels/views.h"
 
 namespace aten_recompute {
 namespace {
@@ -33,18 +34,22 @@ Tensor scaled(const Tensor& tensor, const at::Scalar& factor) {
 
 // From FunctionsManual.cpp, mm_mat1_backward and mm_mat2_backward. The gradient has the layout of
 // the argument.
-Tensor mm_grad_self(const Tensor& grad, const Tensor& mat2, Sizes sizes, Sizes strides,
+Tensor mm_grad_self(const Tensor& grad, const Tensor& mat2, IntArrayRef sizes, IntArrayRef strides,
                     at::Scalar alpha) {
-  if (is_column_major(sizes, strides))
-    return scaled(mat2.conj().mm(grad.t()).t(), alpha.conj());
-  return scaled(grad.mm(mat2.t().conj()), alpha.conj());
+  const auto product = is_column_major(sizes, strides)
+                           ? aten_recompute::transpose(
+                                 conjugate(mat2).mm(aten_recompute::transpose(grad, 0, 1)), 0, 1)
+                           : grad.mm(conjugate(aten_recompute::transpose(mat2, 0, 1)));
+  return scaled(product, alpha.conj());
 }
 
-Tensor mm_grad_mat2(const Tensor& grad, const Tensor& mat1, Sizes sizes, Sizes strides,
+Tensor mm_grad_mat2(const Tensor& grad, const Tensor& mat1, IntArrayRef sizes, IntArrayRef strides,
                     at::Scalar alpha) {
-  if (is_column_major(sizes, strides))
-    return scaled(grad.t().mm(mat1.conj()).t(), alpha.conj());
-  return scaled(mat1.t().conj().mm(grad), alpha.conj());
+  const auto product = is_column_major(sizes, strides)
+                           ? aten_recompute::transpose(
+                                 aten_recompute::transpose(grad, 0, 1).mm(conjugate(mat1)), 0, 1)
+                           : conjugate(aten_recompute::transpose(mat1, 0, 1)).mm(grad);
+  return scaled(product, alpha.conj());
 }
 
 namespace {
@@ -309,19 +314,24 @@ Tensor linear(Tensor input, Tensor weight, std::optional<Tensor> bias, bool need
   return output;
 }
 
+// Returns the matrix of all rows of a tensor, of which each has this length. It may be zero.
+Tensor rows_of(const Tensor& tensor, int64_t length) {
+  const auto sizes = tensor.sizes();
+  return tensor.reshape({c10::multiply_integers(sizes.begin(), sizes.end() - 1), length});
+}
+
 Tensor linear_grad_bias(Tensor grad, Sizes sizes, bool flattened) {
   // As in eager PyTorch, the matrix is summed: another order of summation would round differently.
-  return at::sum_to(flattened ? grad.reshape({-1, grad.size(-1)}) : grad, sizes);
+  return at::sum_to(flattened ? rows_of(grad, grad.size(-1)) : grad, sizes);
 }
 
 Tensor linear_grad_weight(Tensor grad, Tensor input, Sizes sizes, Sizes strides, bool flattened,
                           bool needs_input) {
   const auto t_sizes = transposed(std::move(sizes));
   const auto t_strides = transposed(std::move(strides));
-  const auto gradient = flattened
-                            ? mm_grad_mat2(grad.reshape({-1, t_sizes[1]}),
-                                           input.reshape({-1, t_sizes[0]}), t_sizes, t_strides, 1)
-                            : matmul_grad_other(grad, input, t_sizes, t_strides, needs_input);
+  const auto gradient = flattened ? mm_grad_mat2(rows_of(grad, t_sizes[1]),
+                                                 rows_of(input, t_sizes[0]), t_sizes, t_strides, 1)
+                                  : matmul_grad_other(grad, input, t_sizes, t_strides, needs_input);
   return gradient.t();
 }
 

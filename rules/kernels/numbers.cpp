@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "ir/memory_reuse.h"
 #include "rules/kernels/parallel.h"
 #include "rules/kernels/plain_operands.h"
 #include "rules/kernels/vectorized.h"
@@ -73,8 +74,7 @@ void compute(NumberOperation operation, const Tensor& self, const Scalar& number
   });
 }
 
-// Returns whether the elements lie without gaps, and the number is real. The result of an operator
-// of ATen then has the strides of the tensor.
+// Returns whether the elements lie without gaps, and the number is real.
 bool takes_number(const Tensor& self, const Scalar& number) {
   return (number.isFloatingPoint() || number.isIntegral(/*includeBool=*/false)) &&
          !number.isSymbolic() && is_plain_operand(self) && self.is_non_overlapping_and_dense();
@@ -98,7 +98,8 @@ void compute(NumberOperation operation, const Tensor& self, const Scalar& number
 
 std::optional<Tensor> with_number(NumberOperation operation, const Tensor& self,
                                   const Scalar& number) {
-  if (!takes_number(self, number))
+  if (!takes_number(self, number) ||
+      !number_keeps_strides(self.sizes(), self.strides(), self.is_contiguous()))
     return std::nullopt;
   auto result = memory_like(self);
   compute(operation, self, number, result);

@@ -242,17 +242,17 @@ bool keeps_blocks(const Loops& loops, int64_t num_elements) {
          (loops.num_dims > 2 && loops.sizes[loops.num_dims - 1] >= num_threads);
 }
 
-// The result of a sum, zeros, and a view of it without strides where it sums.
+// The result of a sum, zeros, and a view of it without strides in dimensions that are summed over.
 struct SumResult {
   Tensor tensor;
   Tensor viewed;
 
-  SumResult(at::IntArrayRef sizes, at::ScalarType type)
-      : tensor(at::detail::empty_cpu(sizes, type)) {
+  SumResult(const Tensor& summed, at::IntArrayRef sizes)
+      : tensor(at::detail::empty_cpu(sizes, summed.scalar_type())) {
     std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
     at::DimVector strides(tensor.strides());
     for (size_t dim = 0; dim < sizes.size(); ++dim) {
-      if (sizes[dim] == 1)
+      if (sizes[dim] != summed.size(static_cast<int64_t>(dim)))
         strides[dim] = 0;
     }
     viewed = at::native::as_strided_tensorimpl(tensor, sizes, strides);
@@ -278,7 +278,7 @@ bool has_few_dims(const at::TensorIteratorBase& iterator) {
 // Returns the sum over the dimensions in which `sizes`, of the same rank, is 1; nullopt if ATen
 // takes it apart.
 std::optional<Tensor> sum_short_rows(const Tensor& tensor, at::IntArrayRef sizes) {
-  SumResult result(sizes, tensor.scalar_type());
+  SumResult result(tensor, sizes);
   const auto iterator = at::TensorIterator::reduce_op(result.viewed, tensor);
   if (!has_few_dims(iterator))
     return std::nullopt;
@@ -322,6 +322,16 @@ ATEN_RECOMPUTE_INLINED Number products_in_four(const Number* left, int64_t left_
   return ((sums[0] + sums[1]) + sums[2]) + sums[3];
 }
 
+// Adds sum_in_vectors() of the products of two rows to `to`.
+template <class Number>
+ATEN_RECOMPUTE_INLINED void products_in_vectors(const Number* left, const Number* right,
+                                                int64_t right_stride, int64_t size, Number* to) {
+  std::array<Number, kMostInFour> products;
+  for (int64_t i = 0; i < size; ++i)
+    products[i] = left[i] * right[i * right_stride];
+  sum_in_vectors(products.data(), size, to);
+}
+
 template <int Summed, class Number>
 ATEN_RECOMPUTE_INLINED void sum_product_blocks(const Number* left, const Number* right,
                                                Number* result, const Loops& loops,
@@ -351,6 +361,18 @@ template <class Number>
 ATEN_RECOMPUTE_INLINED void sum_all_products(const Number* left, const Number* right,
                                              Number* result, const Loops& loops,
                                              const SumBlock& block, int64_t begin, int64_t end) {
+  if (block.sums_vectors<Number>()) {
+    const auto right_summed = loops.strides[2][block.summed_dim];
+    const auto right_row = loops.strides[2][1 - block.summed_dim];
+    loops.for_each_block(begin, end, [&](const std::array<int64_t, 3>& offsets) {
+      for (int64_t row = 0; row < block.rows; ++row) {
+        products_in_vectors(left + offsets[1] + row * block.row_stride,
+                            right + offsets[2] + row * right_row, right_summed, block.summed,
+                            result + offsets[0] + row * block.result_stride);
+      }
+    });
+    return;
+  }
   switch (block.summed) {
     case 2:
       return sum_product_blocks<2>(left, right, result, loops, block, begin, end);
@@ -388,17 +410,37 @@ void sum_products(const at::TensorIteratorBase& iterator, const Loops& loops, co
       [&](int64_t begin, int64_t end) { range(left, right, to, loops, block, begin, end); });
 }
 
-// Returns whether the result and the tensor that is summed are walked through in the same way.
+// Returns whether the result and the tensor that is summed are walked through in the same way. Only
+// blocks may lie further apart in one tensor than in the other.
 bool have_same_loops(const Loops& a, const Loops& b) {
   return a.num_dims == b.num_dims && a.sizes == b.sizes && a.strides[0] == b.strides[0] &&
-         a.strides[1] == b.strides[1];
+         std::equal(a.strides[1].begin(), a.strides[1].begin() + 2, b.strides[1].begin());
+}
+
+// Returns whether elements lie in the order of a contiguous tensor, perhaps with others between
+// them.
+bool is_in_order(const Tensor& tensor) {
+  int64_t least = 1;
+  for (auto dim = tensor.dim(); dim-- > 0;) {
+    if (tensor.size(dim) == 1)
+      continue;
+    if (tensor.stride(dim) < least)
+      return false;
+    least = tensor.stride(dim) * tensor.size(dim);
+  }
+  return true;
+}
+
+// Returns a contiguous tensor of the same sizes, of which nothing reads elements.
+Tensor contiguous_stand_in(const Tensor& tensor) {
+  return LazyView(tensor.sizes(), tensor).tensor();
 }
 
 // Returns the sum of a product over the dimensions in which `sizes` is 1; nullopt if ATen takes it
-// apart, or sums vectors. `tensor` is contiguous and has the sizes and strides of the product.
+// apart. `tensor` has the sizes of the product, which is contiguous.
 std::optional<Tensor> sum_short_rows_of_product(const Tensor& tensor, const Tensor& other,
                                                 at::IntArrayRef sizes) {
-  SumResult result(sizes, tensor.scalar_type());
+  SumResult result(tensor, sizes);
   const auto iterator = at::TensorIteratorConfig()
                             .set_check_mem_overlap(false)
                             .is_reduction(true)
@@ -407,24 +449,20 @@ std::optional<Tensor> sum_short_rows_of_product(const Tensor& tensor, const Tens
                             .add_const_input(tensor)
                             .add_const_input(other)
                             .build();
-  const auto of_sum = at::TensorIterator::reduce_op(result.viewed, tensor);
+  const auto of_sum = at::TensorIterator::reduce_op(
+      result.viewed, tensor.is_contiguous() ? tensor : contiguous_stand_in(tensor));
   if (!has_few_dims(iterator) || !has_few_dims(of_sum))
     return std::nullopt;
   const Loops loops(iterator);
   const auto block = block_of(loops, tensor);
   // Up to three products are added in order, whatever other loops there are.
-  const bool is_in_order = tensor.numel() <= 3 * result.tensor.numel();
-  if (!block || (!is_in_order && !have_same_loops(loops, Loops(of_sum))))
+  const bool adds_in_order = tensor.numel() <= 3 * result.tensor.numel();
+  if (!block || (!adds_in_order && !have_same_loops(loops, Loops(of_sum))))
     return std::nullopt;
-  if (tensor.scalar_type() == at::kFloat) {
-    if (block->sums_vectors<float>())
-      return std::nullopt;
+  if (tensor.scalar_type() == at::kFloat)
     sum_products<float>(iterator, loops, *block, &sum_float_products);
-  } else {
-    if (block->sums_vectors<double>())
-      return std::nullopt;
+  else
     sum_products<double>(iterator, loops, *block, &sum_double_products);
-  }
   return result.tensor;
 }
 
@@ -451,12 +489,17 @@ bool has_sums_of_aten() {
 // its sum.
 bool has_sums_of_products() {
   for (const auto type : {at::kFloat, at::kDouble}) {
-    const auto tensor = at::arange(1, 7 * 6 * 15 + 1, type).sin_().view({14, 9, 5});
-    const auto other = at::arange(1, 9 * 5 + 1, type).cos_().view({1, 9, 5});
-    for (const auto& to : {std::vector<int64_t>{14, 9, 1}, {14, 1, 5}}) {
-      const auto own = sum_short_rows_of_product(tensor, other, to);
-      if (own && !own->equal(at::sum_to(at::mul(tensor, other), to)))
-        return false;
+    const auto numbers = at::arange(1, 7 * 6 * 15 + 1, type).sin_();
+    for (const auto& tensor : {numbers.view({14, 9, 5}), numbers.view({14, 9, 5}).narrow(1, 2, 6),
+                               numbers.view({10, 3, 21})}) {
+      const auto other = at::arange(1, tensor[0].numel() + 1, type).cos_().view_as(tensor[0]);
+      const auto rows = tensor.size(0);
+      for (const auto& to :
+           {std::vector<int64_t>{rows, tensor.size(1), 1}, {rows, 1, tensor.size(2)}}) {
+        const auto own = sum_short_rows_of_product(tensor, other.unsqueeze(0), to);
+        if (own && !own->equal(at::sum_to(at::mul(tensor, other), to)))
+          return false;
+      }
     }
   }
   return true;
@@ -472,7 +515,7 @@ bool sums_are_exact() {
 Tensor sum_product_to(const Tensor& tensor, const Tensor& other, at::IntArrayRef sizes) {
   if (std::ssize(sizes) == tensor.dim() && other.dim() == tensor.dim() &&
       is_plain_operand(tensor) && is_plain_operand(other) &&
-      tensor.scalar_type() == other.scalar_type() && tensor.is_contiguous() && tensor.numel() > 0 &&
+      tensor.scalar_type() == other.scalar_type() && tensor.numel() > 0 && is_in_order(tensor) &&
       tensor.sizes() != sizes && at::is_expandable_to(other.sizes(), tensor.sizes())) {
     static const bool is_exact = sums_are_exact() && has_sums_of_products();
     const auto result = is_exact ? sum_short_rows_of_product(tensor, other, sizes) : std::nullopt;

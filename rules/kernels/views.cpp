@@ -15,6 +15,8 @@
 #include <optional>
 #include <utility>
 
+#include "rules/kernels/stand_in.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -35,14 +37,10 @@ Tensor view_of(const Tensor& tensor, IntArrayRef sizes, IntArrayRef strides, int
                                            tensor.storage_offset() + offset);
 }
 
-// Returns the view with these sizes, one of which may be -1; nullopt if there is none that is made
-// here. Throws what at::view throws for other sizes.
-std::optional<Tensor> with_sizes(const Tensor& tensor, IntArrayRef sizes) {
-  if (!is_plain(tensor))
-    return std::nullopt;
-  const auto inferred = at::infer_size_dv(sizes, tensor.numel());
-  const auto strides = at::detail::computeStride(tensor.sizes(), tensor.strides(), inferred);
-  return strides ? std::make_optional(view_of(tensor, inferred, *strides)) : std::nullopt;
+// Returns the view with these sizes; nullopt if there is none.
+std::optional<Tensor> with_sizes(const Tensor& tensor, const DimVector& sizes) {
+  const auto strides = at::detail::computeStride(tensor.sizes(), tensor.strides(), sizes);
+  return strides ? std::make_optional(view_of(tensor, sizes, *strides)) : std::nullopt;
 }
 
 bool is_dim(int64_t dim, int64_t rank) {
@@ -57,8 +55,11 @@ int64_t within(int64_t bound, int64_t size) {
 }  // namespace
 
 Tensor reshape(const Tensor& self, IntArrayRef sizes) {
-  const auto result = with_sizes(self, sizes);
-  return result ? *result : self.reshape(sizes);
+  if (!is_plain(self))
+    return self.reshape(sizes);
+  const auto inferred = at::infer_size_dv(sizes, self.numel());
+  const auto result = with_sizes(self, inferred);
+  return result ? *result : *with_sizes(self.contiguous(), inferred);
 }
 
 Tensor permute(const Tensor& self, IntArrayRef dims) {
@@ -101,7 +102,9 @@ Tensor expand(const Tensor& self, IntArrayRef sizes) {
 }
 
 Tensor view(const Tensor& self, IntArrayRef sizes) {
-  const auto result = with_sizes(self, sizes);
+  if (!is_plain(self))
+    return self.view(sizes);
+  const auto result = with_sizes(self, at::infer_size_dv(sizes, self.numel()));
   return result ? *result : self.view(sizes);
 }
 
@@ -156,6 +159,104 @@ Tensor transpose(const Tensor& self, int64_t first, int64_t second) {
   std::swap(sizes[first], sizes[second]);
   std::swap(strides[first], strides[second]);
   return view_of(self, sizes, strides);
+}
+
+Tensor conjugate(const Tensor& self) {
+  return self.is_complex() ? self.conj() : self;
+}
+
+LazyView::LazyView(Tensor tensor) {
+  set(std::move(tensor));
+}
+
+LazyView::LazyView(IntArrayRef sizes, const Tensor& like)
+    : options_(like.options()),
+      sizes_(sizes),
+      strides_(sizes.size(), 1),
+      is_plain_(is_plain(like)) {
+  for (size_t i = sizes.size(); i-- > 1;)
+    strides_[i - 1] = strides_[i] * std::max<int64_t>(sizes[i], 1);
+  if (!is_plain_)
+    tensor();
+}
+
+void LazyView::set(Tensor tensor) {
+  base_ = std::move(tensor);
+  is_plain_ = is_plain(base_);
+  is_changed_ = false;
+  sizes_ = base_.sizes();
+  strides_ = base_.strides();
+}
+
+const Tensor& LazyView::tensor() {
+  if (!base_.defined()) {
+    base_ = stand_in({sizes_.begin(), sizes_.end()}, {strides_.begin(), strides_.end()},
+                     options_.dtype().toScalarType(), options_.device());
+  } else if (is_changed_) {
+    base_ = view_of(base_, sizes_, strides_);
+  }
+  is_changed_ = false;
+  return base_;
+}
+
+void LazyView::permute(IntArrayRef dims) {
+  if (!is_plain_)
+    return set(base_.permute(dims));
+  DimVector sizes(dims.size());
+  DimVector strides(dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) {
+    sizes[i] = sizes_[dims[i]];
+    strides[i] = strides_[dims[i]];
+  }
+  sizes_ = std::move(sizes);
+  strides_ = std::move(strides);
+  is_changed_ = true;
+}
+
+void LazyView::arrange(IntArrayRef order) {
+  DimVector dims(order);
+  auto rank = dim();
+  for (auto& each : dims) {
+    if (each >= 0)
+      continue;
+    each = rank++;
+    if (is_plain_) {
+      sizes_.push_back(1);
+      strides_.push_back(1);
+    } else {
+      set(base_.unsqueeze(-1));
+    }
+  }
+  permute(dims);
+}
+
+void LazyView::undo_arrange(IntArrayRef order) {
+  DimVector dims(order.size());
+  int64_t kept = std::count_if(order.begin(), order.end(), [](int64_t dim) { return dim >= 0; });
+  const auto rank = static_cast<size_t>(kept);
+  for (size_t i = 0; i < order.size(); ++i)
+    dims[static_cast<size_t>(order[i] >= 0 ? order[i] : kept++)] = static_cast<int64_t>(i);
+  permute(dims);
+  if (is_plain_) {
+    sizes_.resize(rank);
+    strides_.resize(rank);
+    return;
+  }
+  while (base_.dim() > static_cast<int64_t>(rank))
+    set(base_.squeeze(-1));
+}
+
+void LazyView::reshape(IntArrayRef sizes) {
+  if (!is_plain_)
+    return set(base_.reshape(sizes));
+  auto strides = at::detail::computeStride(sizes_, strides_, DimVector(sizes));
+  if (!strides) {
+    set(tensor().contiguous());
+    strides = at::detail::computeStride(sizes_, strides_, DimVector(sizes));
+  }
+  sizes_ = sizes;
+  strides_ = std::move(*strides);
+  is_changed_ = true;
 }
 
 }  // namespace aten_recompute

@@ -95,6 +95,9 @@ class RecordedBlocks {
   std::unordered_map<const void*, Recorded> blocks_;
 };
 
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
 }  // namespace
 
 std::shared_ptr<StepArena> ArenaPlans::begin(bool releases) {
@@ -149,17 +152,19 @@ std::shared_ptr<StepArena> ArenaPlans::begin(bool releases) {
   }
 }
 
-std::shared_ptr<BlockPlan> ArenaPlans::searched_plan() {
-  using Clock = std::chrono::steady_clock;
-  using Seconds = std::chrono::duration<double>;
+void ArenaPlans::note_step(double seconds) {
   constexpr double kShareAtFirst = 0.1, kShare = 0.02, kMost = 0.1;  // seconds at most
   constexpr size_t kFirstSteps = 10;
-  const auto begin = Clock::now();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  seconds_of_step_ = seconds_of_step_ > 0 ? std::min(seconds_of_step_, seconds) : seconds;
   const double share = figures_.num_steps <= kFirstSteps ? kShareAtFirst : kShare;
-  const double since = Seconds(begin - std::exchange(last_begin_, begin)).count();
-  seconds_to_search_ = std::min(kMost, seconds_to_search_ + share * since);
+  seconds_to_search_ = std::min(kMost, seconds_to_search_ + share * seconds_of_step_);
+}
+
+std::shared_ptr<BlockPlan> ArenaPlans::searched_plan() {
   if (seconds_to_search_ <= 0)
     return nullptr;
+  const auto begin = Clock::now();
   auto plan = plan_->improved(seconds_to_search_);
   seconds_to_search_ -= Seconds(Clock::now() - begin).count();
   return plan;
@@ -228,8 +233,10 @@ void StepArena::end() {
     return;
   if (record_ != nullptr)
     record_->finish();
-  if (arena_ != nullptr)
-    ArenaPool::instance().give_back(arena_, releases_);
+  if (arena_ == nullptr)
+    return;
+  ArenaPool::instance().give_back(arena_, releases_);
+  plans_->note_step(Seconds(Clock::now() - begin_).count());
 }
 
 ArenaCall::ArenaCall() : outer_(ThreadMemory::current().call) {

@@ -47,6 +47,8 @@ class ArenaPlans : public std::enable_shared_from_this<ArenaPlans> {
  private:
   friend class StepArena;
   void note_unforeseen(int64_t bytes, bool is_larger);
+  // Notes that a step with an arena has ended, `seconds` after it began.
+  void note_step(double seconds);
   // Searches on for better places, for a small share of the time of all steps: what a search takes
   // longer, because a single try does, later steps save. Returns a better plan, or nullptr. Needs
   // mutex_ to be held.
@@ -59,7 +61,8 @@ class ArenaPlans : public std::enable_shared_from_this<ArenaPlans> {
   ArenaFigures figures_;
   bool is_too_small_ = false;      // the recorded step was not worth an arena
   bool is_unlike_record_ = false;  // a step had allocations that the record does not have
-  std::chrono::steady_clock::time_point last_begin_ = std::chrono::steady_clock::now();
+  // Of the fastest step: others may have waited for what their caller does. 0 before the first one.
+  double seconds_of_step_ = 0;
   double seconds_to_search_ = 0;  // negative where a search took longer than it might
   size_t next_record_ = 0;        // number of the step from which on another record may be made
 };
@@ -101,6 +104,7 @@ class StepArena {
   std::atomic<size_t> num_runs_{0};
   std::atomic<size_t> num_open_{0};
   std::atomic<bool> is_over_{false};
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
 // Keeps a step open; closes it once, at the latest when it is destroyed.

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 from benchmarks.memory import Tracker
+from benchmarks.timing import no_collections
 
 from .models import Inputs, Model
 
@@ -111,10 +112,11 @@ def synchronize() -> None:
 
 def seconds_of(module: nn.Module, inputs: Inputs, weights: list[Tensor]) -> float:
     synchronize()
-    start = time.perf_counter()
-    train(module, inputs, weights)
-    synchronize()
-    return time.perf_counter() - start
+    with no_collections():
+        start = time.perf_counter()
+        train(module, inputs, weights)
+        synchronize()
+        return time.perf_counter() - start
 
 
 def first_steps(module: nn.Module, inputs: Inputs, weights: list[Tensor], eager: float) -> tuple[float, float]:

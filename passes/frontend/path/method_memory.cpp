@@ -25,12 +25,21 @@ bool is_only_written_back(const Value* value) {
   });
 }
 
+// Returns whether the method has made the value's memory for its regions to read.
+bool is_copied(const Value* value) {
+  const auto* node = value->node();
+  while (node->hasAttribute(symbols::kBeforeRegions) &&
+         (node->kind() == c10::aten::requires_grad_ || is_pure_view(node)))
+    node = node->input(0)->node();
+  return node->hasAttribute(symbols::kBeforeRegions);
+}
+
 }  // namespace
 
 MethodMemory method_memory_around(const torch::jit::Node* region) {
   MethodMemory memory;
   for (size_t i = 0; i < region->inputs().size(); ++i) {
-    if (region->input(i)->node()->hasAttribute(symbols::kBeforeRegions))
+    if (is_copied(region->input(i)))
       memory.copies.push_back(i);
   }
   for (size_t i = 0; i < region->outputs().size(); ++i) {

@@ -16,9 +16,9 @@ namespace aten_recompute {
 // It is known for a region that is the only one of its method. Where there are several, the memory
 // outside of them is measured, and the plan for the whole call counts it.
 struct MethodMemory {
-  // Inputs that the method makes for the call: copies of attributes that it writes to
-  // (symbols::kBeforeRegions). They are held to the end of the backward, which may run the region
-  // again.
+  // Inputs that the method makes for the call: copies of attributes that it writes to, and leaves
+  // that it returns (symbols::kBeforeRegions). They are held to the end of the backward, which may
+  // run the region again.
   std::vector<size_t> copies;
   // Outputs that are written back to attributes, and are gone when the call ends.
   std::vector<size_t> written_back;

@@ -15,6 +15,7 @@
 
 #include "passes/frontend/path/path_item.h"
 #include "passes/frontend/path/path_memory.h"
+#include "passes/frontend/path/returned_leaves.h"
 
 namespace aten_recompute {
 
@@ -76,6 +77,11 @@ class PathBuilder {
   // is read, and is part of no region (symbols::kBeforeRegions), so that the regions' backward and
   // their replay can read it later.
   torch::jit::Value* add_copy_of_attribute(torch::jit::Value* attribute);
+
+  // Makes a leaf before all regions (returned_leaves.h). Returns whether it could.
+  bool make_before_regions(torch::jit::Value* leaf) {
+    return make_leaf_before_regions(leaf, start_);
+  }
 
   // Makes the path depend on the item being what it is in this call. The item is constant
   // afterward.

@@ -43,28 +43,16 @@ bool is_unknown(const Node* node) {
          node->hasAttribute(c10::attr::Subgraph) || node->hasAttribute(symbols::kBeforeRegions);
 }
 
-// Returns the argument of the operator that says whether its result requires a gradient; nothing
-// where it has none, and None where that is not known.
-std::optional<c10::IValue> requires_grad_argument(const Node* node) {
-  const auto* schema = node->maybeSchema();
-  const auto index =
-      schema == nullptr ? std::nullopt : schema->argumentIndexWithName("requires_grad");
-  if (!index)
-    return std::nullopt;
-  const auto flag = torch::jit::toIValue(node->input(static_cast<size_t>(*index)));
-  return flag && flag->isBool() ? *flag : c10::IValue();
-}
-
 bool makes_leaf(const Node* node) {
-  if (const auto flag = requires_grad_argument(node))
-    return flag->isBool() && flag->toBool();
+  const auto argument = leaf_argument(node);
+  if (argument != LeafArgument::kNone)
+    return argument == LeafArgument::kTrue;
   return node->kind() == symbols::kRequireGrad || node->kind() == c10::aten::requires_grad_;
 }
 
 // Returns whether only a call tells if the operator makes a leaf.
 bool may_make_leaf(const Node* node) {
-  const auto flag = requires_grad_argument(node);
-  return flag && flag->isNone();
+  return leaf_argument(node) == LeafArgument::kUnknown;
 }
 
 // Returns whether a call may give the operator a type or a number for which it makes complex
@@ -84,6 +72,26 @@ bool number_may_be_complex(const Node* node) {
       return true;
   }
   return false;
+}
+
+// Returns whether the path returns the leaf, a container with it or a view of it. Throws
+// NotRecordable where the path writes to such a value or keeps it in an attribute.
+bool is_returned(torch::jit::Graph& graph, Value* leaf) {
+  std::unordered_set<const Value*> holders{leaf};
+  for (const auto* node : graph.nodes()) {
+    const auto inputs = node->inputs();
+    const bool reads_leaf = std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+      return holders.count(input) != 0;
+    });
+    if (reads_leaf && (node->kind() == c10::prim::SetAttr || mutates_an_argument(node)))
+      throw NotRecordable("it hands a leaf that it made to the caller");
+    if (reads_leaf && (may_alias_an_argument(node) || has_fact(node, Fact::kMovesValues) ||
+                       node->kind() == c10::prim::DictConstruct))
+      holders.insert(node->outputs().begin(), node->outputs().end());
+  }
+  const auto outputs = graph.outputs();
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [&](const Value* output) { return holders.count(output) != 0; });
 }
 
 }  // namespace
@@ -216,18 +224,8 @@ void PathGradients::run_grad(Node* node, bool grad_mode) {
   if (!allow_unused && used.size() < targets.size())
     throw NotRecordable("autograd.grad() has a target that its outputs do not depend on");
   std::vector<Item> results(targets.size(), constant_item(c10::IValue(), c10::NoneType::get()));
-  const auto finish = [&] {
-    values_.set(node->output(),
-                make_container(Container::Kind::kList, node->output()->type(), std::move(results)));
-  };
-  if (used.empty()) {
-    // Eager raises where an output or a target requires no gradient.
-    const auto has_leaf = [&](Value* value) { return origins_of(value, grad_mode).has_leaf; };
-    if (!grad_mode || !std::all_of(outputs.begin(), outputs.end(), has_leaf) ||
-        !std::all_of(targets.begin(), targets.end(), has_leaf))
-      throw NotRecordable("autograd.grad() has no target that its outputs depend on");
-    return finish();
-  }
+  if (targets.empty() || (used.empty() && !grad_mode))
+    throw NotRecordable("autograd.grad() has no target that its outputs depend on");
   for (auto* gradient : given) {
     request.has_gradient.push_back(gradient != nullptr ? 1 : 0);
     if (gradient != nullptr)
@@ -239,10 +237,11 @@ void PathGradients::run_grad(Node* node, bool grad_mode) {
       !has_complex_ && std::none_of(nodes.begin(), nodes.end(), number_may_be_complex);
   request.num_outputs = static_cast<int64_t>(outputs.size());
   request.num_targets = static_cast<int64_t>(used.size());
-  auto* gradient = builder_.add_node(symbols::kGradient, operands, used.size());
+  auto* gradient = builder_.add_node(symbols::kGradient, operands, used.size() + 1);
   request.write(*gradient);
   if (!request.create_graph)
     gradient->i_(symbols::kWithoutGraph, 1);
+  builder_.check(gradient->outputs().back()->setType(c10::BoolType::get()), true);
 
   for (size_t k = 0; k < used.size(); ++k) {
     auto& result = results[used[k]];
@@ -251,7 +250,8 @@ void PathGradients::run_grad(Node* node, bool grad_mode) {
     result.symbol = gradient->output(k)->setType(c10::TensorType::get());
     result.has_determined_type = target.has_determined_type;
   }
-  finish();
+  values_.set(node->output(),
+              make_container(Container::Kind::kList, node->output()->type(), std::move(results)));
 }
 
 at::Tensor PathGradients::tensor_named(Value* symbol) const {
@@ -334,28 +334,20 @@ std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, 
   return false;
 }
 
-void PathGradients::check_leaves() const {
-  const auto& graph = *builder_.graph();
-  const auto nodes = graph.nodes();
-  if (std::none_of(nodes.begin(), nodes.end(),
-                   [](const Node* node) { return node->kind() == symbols::kRequireGrad; }))
+void PathGradients::hand_out_leaves() {
+  auto& graph = *builder_.graph();
+  std::vector<Value*> made;
+  for (auto* node : graph.nodes()) {
+    if (node->kind() == symbols::kRequireGrad)
+      made.push_back(node->output());
+  }
+  if (made.empty())
     return;
   if (!has_asked_)
     throw NotRecordable("it has aten::requires_grad_ in it");
-  // What is, or holds, or is a view of such a leaf.
-  std::unordered_set<const Value*> leaves;
-  for (const auto* node : nodes) {
-    const auto inputs = node->inputs();
-    const bool reads_leaf = std::any_of(
-        inputs.begin(), inputs.end(), [&](const Value* input) { return leaves.count(input) != 0; });
-    if (reads_leaf && (node->kind() == c10::prim::SetAttr || mutates_an_argument(node)))
-      throw NotRecordable("it hands a leaf that it made to the caller");
-    if (node->kind() == symbols::kRequireGrad ||
-        (reads_leaf && (may_alias_an_argument(node) || has_fact(node, Fact::kMovesValues))))
-      leaves.insert(node->outputs().begin(), node->outputs().end());
-  }
-  for (const auto* output : graph.outputs()) {
-    if (leaves.count(output) != 0)
+  for (auto* leaf : made) {
+    if (is_returned(graph, leaf) &&
+        (leaves_.count(leaf) == 0 || !builder_.make_before_regions(leaf)))
       throw NotRecordable("it returns a leaf that it made");
   }
 }

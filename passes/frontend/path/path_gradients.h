@@ -52,9 +52,10 @@ class PathGradients {
   std::optional<bool> requires_grad(torch::jit::Node* question, torch::jit::Value* symbol,
                                     bool grad_mode);
 
-  // To be called when the path is complete. Throws NotRecordable where the caller sees a leaf that
-  // requires_grad_() made, and could ask for its gradient: a region would return another tensor.
-  void check_leaves() const;
+  // To be called when the path is complete. Leaves that requires_grad_() made and the caller gets
+  // are made before all regions, because the caller may ask for their gradients, and a region would
+  // return another tensor. Throws NotRecordable where that cannot be.
+  void hand_out_leaves();
 
  private:
   std::vector<torch::jit::Value*> symbols_of(torch::jit::Value* list);

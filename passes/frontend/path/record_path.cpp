@@ -504,7 +504,7 @@ class PathRecorder {
       auto* symbol = builder_.symbol_of(values_.get(output), output->type());
       builder_.graph()->registerOutput(symbol);
     }
-    gradients_.check_leaves();
+    gradients_.hand_out_leaves();
     result_.attributes = attributes_.required();
     result_.apart = attributes_.apart();
     result_.has_changes = writes_.has_changes();

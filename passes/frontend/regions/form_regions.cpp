@@ -298,11 +298,67 @@ class BlockFormer {
            });
   }
 
+  // Returns whether the node can stand before the region, with what it reads of that: other views,
+  // and numbers. Appends what has to stand there to `nodes`, in order.
+  bool can_stand_before(Node* node, std::vector<Node*>& nodes) const {
+    if (in_region_.count(node) == 0 || std::find(nodes.begin(), nodes.end(), node) != nodes.end())
+      return true;
+    const auto outputs = node->outputs();
+    const bool makes_tensors = std::any_of(outputs.begin(), outputs.end(), [](const Value* output) {
+      return contains_tensor(*output->type());
+    });
+    if (!node->blocks().empty() || mutates_an_argument(node) ||
+        (makes_tensors && !can_stand_after(node)))
+      return false;
+    const auto inputs = node->inputs();
+    if (!std::all_of(inputs.begin(), inputs.end(),
+                     [&](Value* input) { return can_stand_before(input->node(), nodes); }))
+      return false;
+    nodes.push_back(node);
+    return true;
+  }
+
+  // Makes views of what the region is given before it where both the region computes with a view
+  // and something outside sees it. Eager adds the gradients of both before they pass through it.
+  void make_shared_views_before() const {
+    const auto asks = [](const Node* node) { return node->kind() == symbols::kGradient; };
+    if (std::any_of(region_.begin(), region_.end(), asks))
+      return;
+    std::unordered_map<Value*, Value*> before;
+    // Returns what a copy reads in place of a value. A constant may stand behind the first node.
+    const auto replacement_of = [&](Value* value) {
+      auto* maker = value->node();
+      if (maker->kind() == prim::Constant && region_.front()->isBefore(maker))
+        maker->moveBefore(region_.front());
+      const auto found = before.find(value);
+      return found == before.end() ? value : found->second;
+    };
+    for (auto* node : region_) {
+      const auto outputs = node->outputs();
+      std::vector<Node*> nodes;
+      if (!can_stand_after(node) || outputs.size() != 1 ||
+          outputs[0]->type()->kind() != c10::TypeKind::TensorType || !is_used_outside(outputs[0]) ||
+          !is_computed_with_inside(outputs[0]) || !can_stand_before(node, nodes))
+        continue;
+      for (auto* each : nodes) {
+        if (each->outputs().empty() || before.count(each->output(0)) != 0)
+          continue;
+        auto* copy = graph_.createClone(each, replacement_of)->insertBefore(region_.front());
+        for (size_t i = 0; i < each->outputs().size(); ++i) {
+          copy->output(i)->copyMetadata(each->output(i));
+          before.emplace(each->output(i), copy->output(i));
+        }
+      }
+      node->output()->replaceAllUsesWith(before.at(node->output()));
+    }
+  }
+
   // Moves the nodes of the region into a new node before `cut`. Returns false if nothing outside
   // reads what they make: then there is no region.
   bool emit(Node* cut) {
     for (auto* node : after_order_)
       node->moveBefore(cut);
+    make_shared_views_before();
     auto* first_after = copy_views_seen_outside(after_order_.empty() ? cut : after_order_.front());
     auto* region = graph_.create(symbols::kDifferentiableGraph, /*num_outputs=*/0);
     region->insertBefore(first_after);
@@ -476,7 +532,7 @@ bool depends_on(const Value* value, const std::unordered_set<const Value*>& valu
                 std::unordered_set<const Value*>& seen) {
   if (values.count(value) != 0)
     return true;
-  if (!contains_tensor(*value->type()) || !seen.insert(value).second)
+  if (!contains_tensor(*value->type()) || is_made_leaf(value) || !seen.insert(value).second)
     return false;
   const auto inputs = value->node()->inputs();
   return std::any_of(inputs.begin(), inputs.end(),
@@ -503,7 +559,7 @@ bool has_whole_gradients(const Node* region) {
     if (targets.count(input) != 0)
       seen.insert(input);
     const auto operands = input->node()->inputs();
-    return !targets.empty() && contains_tensor(*input->type()) &&
+    return !targets.empty() && contains_tensor(*input->type()) && !is_made_leaf(input) &&
            std::any_of(operands.begin(), operands.end(),
                        [&](const Value* operand) { return depends_on(operand, targets, seen); });
   });

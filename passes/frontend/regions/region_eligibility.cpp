@@ -61,6 +61,22 @@ bool is_made_within(const Block* block, const Value* value) {
   return inner == block;
 }
 
+// Returns whether the operator makes a leaf, and the block returns it or puts it into a container.
+// The caller may ask for its gradient, and a region would return another tensor.
+bool makes_returned_leaf(const Node* node) {
+  const auto argument = leaf_argument(node);
+  if (argument == LeafArgument::kNone || argument == LeafArgument::kFalse)
+    return false;
+  const auto& uses = node->output()->uses();
+  return std::any_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    const auto outputs = use.user->outputs();
+    return use.user->kind() == prim::Return ||
+           std::any_of(outputs.begin(), outputs.end(), [](const Value* output) {
+             return contains_tensor(*output->type()) && !is_tensor_type(*output->type());
+           });
+  });
+}
+
 }  // namespace
 
 bool is_list_with_tensors(const c10::Type& type) {
@@ -71,7 +87,7 @@ Eligibility EligibilityChecker::check(Node* node) const {
   if (facts_.excluded.count(node) != 0)
     return {may_be_cast(node) ? Place::kBreak : Place::kOutside, "makes a list that leaves it"};
   if (node->hasAttribute(symbols::kBeforeRegions))
-    return {Place::kBreak, "copies an attribute that the method writes to"};
+    return {Place::kBreak, "makes a tensor that regions take as an input"};
   if (node->kind() == prim::GetAttr) {
     return facts_.set_attributes.count(node->s(c10::attr::name)) != 0
                ? Eligibility{Place::kBreak, "reads an attribute that the method sets"}
@@ -108,6 +124,8 @@ Eligibility EligibilityChecker::check(Node* node) const {
     if (!is_region_type(*output->type()))
       return outside(node, "makes a " + output->type()->str());
   }
+  if (makes_returned_leaf(node))
+    return outside(node, "makes a leaf that the method returns");
   return {Place::kRegion, ""};
 }
 

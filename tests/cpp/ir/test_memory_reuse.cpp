@@ -40,6 +40,22 @@ TEST_F(MemoryReuse, TensorsOfOneLayoutMayBeOverwritten) {
   EXPECT_FALSE(allowed(kTensorsAgree, {floats(), floats().to(at::kDouble)}));
 }
 
+// An elementwise result in new memory has the strides of its format, whatever the operand's are.
+TEST_F(MemoryReuse, StridesOfDimensionsOfSizeOneAreThoseOfNewMemory) {
+  const auto channels_last = at::empty_strided({8, 24, 1, 1}, {24, 1, 24, 24});
+  for (const auto condition : {kTensorsAgree, kRowsAgree, kScalarsAgree}) {
+    EXPECT_FALSE(allowed(condition, {channels_last, 2.0}));
+    EXPECT_TRUE(allowed(condition, {at::randn({8, 24, 1, 1}), 2.0}));
+  }
+  EXPECT_FALSE(allowed(kMaskFits, {channels_last, channels_last > 0}));
+  EXPECT_FALSE(allowed(kLoopsApply, {channels_last, channels_last > 0}));
+  EXPECT_TRUE(allowed(kSumsAgree, {channels_last, channels_last}));
+  EXPECT_FALSE(allowed(kSumsAgree, {channels_last, channels_last}, 1));
+  const auto batch_of_one = at::randn({1, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast);
+  EXPECT_TRUE(allowed(kTensorsAgree, {batch_of_one}));
+  EXPECT_FALSE(allowed(kScalarsAgree, {batch_of_one, 2.0}));
+}
+
 TEST_F(MemoryReuse, ASingleElementIsNotOverwritten) {
   EXPECT_FALSE(allowed(kTensorsAgree, {at::randn({1}), at::randn({1})}));
   EXPECT_FALSE(allowed(kRowsAgree, {at::randn({1})}));
@@ -102,6 +118,16 @@ TEST_F(MemoryReuse, ASummandWithGapsIsNotOverwritten) {
   const auto gaps = at::randn({3, 8}).slice(1, 0, 4);
   EXPECT_FALSE(allowed(kSumsAgree, {gaps, floats()}, 0));
   EXPECT_TRUE(allowed(kSumsAgree, {gaps, floats()}, 1));
+}
+
+// ATen orders the dimensions of a sum by the first summand.
+TEST_F(MemoryReuse, ASummandIsOverwrittenIfTheSumLiesInItsOrder) {
+  const auto expanded = at::randn({3, 1}).expand({3, 4});
+  EXPECT_TRUE(allowed(kSumsAgree, {expanded, floats()}, 1));
+  EXPECT_TRUE(allowed(kSumsAgree, {at::ones({}).expand({3, 4}), at::randn({4, 3}).t()}, 1));
+  const auto turned = at::empty_strided({2, 3, 4}, {1, 8, 0});
+  EXPECT_FALSE(allowed(kSumsAgree, {turned, at::randn({2, 3, 4})}, 1));
+  EXPECT_TRUE(allowed(kSumsAgree, {turned, at::randn({3, 2, 4}).transpose(0, 1)}, 1));
 }
 
 // ---- what is a plain tensor ----

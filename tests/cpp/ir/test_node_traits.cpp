@@ -80,6 +80,25 @@ graph(%x : Tensor, %y : Tensor):
   EXPECT_FALSE(is_pure_view(product));
 }
 
+TEST_F(NodeTraits, AnEinsumOfOneTensorThatSumsIsNoView) {
+  const auto may_be_view = [](const std::string& equation) {
+    const auto graph = test::parse(R"(
+graph(%x : Tensor):
+  %none : NoneType = prim::Constant()
+  %equation : str = prim::Constant[value=")" +
+                                   equation + R"("]()
+  %one : Tensor[] = prim::ListConstruct(%x)
+  %a : Tensor = aten::einsum(%equation, %one, %none)
+  return (%a)
+)");
+    return may_alias_an_argument(graph->outputs()[0]->node());
+  };
+  for (const auto* equation : {"ij->ji", "ii->i", "ji", "...i->i...", "...->"})
+    EXPECT_TRUE(may_be_view(equation)) << equation;
+  for (const auto* equation : {"ij->", "ij->j", "ii", "bii->b", "...i->...", "aB->a"})
+    EXPECT_FALSE(may_be_view(equation)) << equation;
+}
+
 TEST_F(NodeTraits, AnOperatorThatWritesInPlaceIsNoView) {
   EXPECT_FALSE(may_alias_an_argument(OperatorNode("aten::relu_")));
   EXPECT_FALSE(is_pure_view(OperatorNode("aten::relu_")));

@@ -714,3 +714,98 @@ def test_a_gradient_through_a_write_frees_it(retain_graph: bool) -> None:
             state.sum().backward()
     for each in gradients[1:]:
         assert_same(each, gradients[0])
+
+
+class OfAnotherArgument(nn.Module):
+    """A gradient whose only target is an argument that the output does not depend on."""
+
+    def energy(self, x: Tensor) -> Tensor:
+        return x.sin()
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        energy = self.energy(x)
+        gradient = torch.autograd.grad([energy.sum()], [y], allow_unused=True)[0]
+        return energy, y.cos() if gradient is None else gradient
+
+
+class OfAnotherArgumentAgain(OfAnotherArgument):
+    """The output is itself a gradient, which requires grad where the argument does."""
+
+    def energy(self, x: Tensor) -> Tensor:
+        leaf = torch.ones_like(x).requires_grad_()
+        gradient = torch.autograd.grad([torch.mm(leaf, x).sum()], [leaf], create_graph=True)[0]
+        assert gradient is not None
+        return gradient.sin()
+
+
+@pytest.mark.lowered_only
+@pytest.mark.parametrize("of_y", [True, False])
+@pytest.mark.parametrize("of_x", [True, False])
+@pytest.mark.parametrize("autocast", [False, True], ids=["plain", "autocast"])
+@pytest.mark.parametrize("model", [OfAnotherArgument, OfAnotherArgumentAgain])
+def test_no_target_that_the_output_depends_on(model: type[nn.Module], autocast: bool, of_x: bool, of_y: bool) -> None:
+    module = model()
+    lowered = lowered_copy(module, "all")
+    for needs_both in (True, False, True):
+        results = []
+        for each in (module, lowered):
+            x = torch.ones(3, 3, requires_grad=needs_both or of_x)
+            y = torch.ones(3, requires_grad=needs_both or of_y)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                if not (x.requires_grad and y.requires_grad):
+                    with pytest.raises(RuntimeError, match="does not require grad"):
+                        each(x, y)
+                    continue
+                energy, gradient = each(x, y)
+            torch.autograd.backward([energy, gradient], [torch.ones_like(energy), torch.ones(3)])
+            results.append([energy, gradient, x.grad, y.grad])
+        if results:
+            assert_same(results[1], results[0])
+    specialisations = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    assert min(len(each["regions"]) for each in specialisations) == 1
+
+
+class AskedAgain(nn.Module):
+    """Asks for the gradient of what it was computed from in vain, twice."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        energy = (x**3).sum()
+        gradient = torch.autograd.grad([energy], [x, y], create_graph=True, allow_unused=True)[0]
+        assert gradient is not None
+        result = energy + gradient.sum()
+        again = torch.autograd.grad([result], [y], create_graph=True, allow_unused=True)[0]
+        return result + 1000.0 if again is None else result
+
+
+def test_an_unused_target_stays_unused() -> None:
+    module = AskedAgain()
+    lowered = lowered_copy(module, "none")
+    results = []
+    for each in (module, lowered):
+        x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+        result = each(x, y)
+        result.backward()
+        results.append([result, x.grad, y.grad])
+    assert_same(results[1], results[0])
+
+
+class OnlyAsked(nn.Module):
+    """Reads of a gradient only whether there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        energy = (self.weight**2 * x).sum()
+        gradient = torch.autograd.grad([energy], [self.weight], allow_unused=True)[0]
+        return energy if gradient is None else energy * 1.5
+
+
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["freed", "frozen"])
+def test_a_gradient_that_is_not_read_frees_and_raises(is_frozen: bool) -> None:
+    module = OnlyAsked().requires_grad_(not is_frozen)
+    lowered = lowered_copy(module, "none")
+    for each in (module, lowered, lowered):
+        with pytest.raises(RuntimeError, match="does not require grad" if is_frozen else "a second time"):
+            each(torch.ones(3)).backward()

@@ -104,7 +104,12 @@ def test_residuals_and_penalties_are_planned(
     for _ in range(3):
         for module in (eager, lowered):
             module.zero_grad(set_to_none=True)
-            module(x.clone(), t.clone()).backward()
+            try:
+                module(x.clone(), t.clone()).backward()
+            except RuntimeError as error:
+                if module is eager and "_scaled_dot_product_flash_attention_for_cpu_backward" in str(error):
+                    pytest.skip("Eager PyTorch, from 2.15 on, has no second derivative of this attention.")
+                raise
         for (name, parameter), expected in zip(lowered.named_parameters(), eager.parameters(), strict=True):
             torch.testing.assert_close(parameter.grad, expected.grad, rtol=tolerance, atol=tolerance, msg=name)
     assert_same(list(lowered.buffers()), list(eager.buffers()))

@@ -179,6 +179,8 @@ case("linear halves", "F.linear(x, w, b)", (BF16, F16), x=g(2, 3, 8), w=g(16, 8)
 case("linear big", "F.linear(x, w, b)", x=g(4, 33, 65), w=g(129, 65), b=g(129))
 case("linear grad strided", "F.linear(x, w, b).transpose(0, 1) * 1", x=g(4, 3, 5), w=g(6, 5), b=g(6))
 case("linear tied", "F.linear(F.linear(x, w), w.t())", x=g(4, 3, 5), w=g(6, 5))
+for rows in ((3,), (2, 3), (2, 2, 3), (0, 3)):
+    case(f"linear {rows} without results", "F.linear(x, w, b)", x=g(*rows), w=g(0, 3), b=g(0))
 Y = {
     "1-d": g(5),
     "2-d": g(5, 4),

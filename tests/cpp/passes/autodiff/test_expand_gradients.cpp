@@ -1,6 +1,7 @@
 #include "passes/autodiff/expand_gradients.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -37,15 +38,16 @@ graph(%x : Tensor, %w : Tensor):
 )");
     auto* energy = graph->outputs()[0];
     auto* node = graph->appendNode(
-        graph->create(symbols::kGradient, {energy, graph->inputs()[0]}, /*num_outputs=*/1));
-    node->output()->setType(c10::TensorType::get());
+        graph->create(symbols::kGradient, {energy, graph->inputs()[0]}, /*num_outputs=*/2));
+    node->output(0)->setType(c10::TensorType::get());
+    node->output(1)->setType(c10::BoolType::get());
     GradientRequest request;
     request.num_outputs = request.num_targets = 1;
     request.has_gradient = {0};
     request.create_graph = create_graph;
     request.retain_graph = retain_graph;
     request.write(*node);
-    graph->registerOutput(node->output());
+    graph->registerOutput(node->output(0));
     return graph;
   }
 };

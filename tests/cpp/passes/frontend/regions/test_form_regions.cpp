@@ -132,8 +132,7 @@ graph(%x : Tensor, %w : Tensor, %y : Tensor):
                           "b = aten_recompute::DifferentiableGraph(v)"));
 }
 
-// Operators inside do not read v, v is returned, something writes to it, or it is a view of an
-// input.
+// Operators inside do not read v, v is returned, or something writes to it.
 TEST_F(FormRegions, OtherViewsThatAreReadBehindTheRegionAreMadeThere) {
   const auto first_lines = [](const std::string& lines, const std::string& results) {
     const auto formed = form("graph(%x : Tensor, %w : Tensor, %y : Tensor):\n" + lines +
@@ -149,7 +148,25 @@ TEST_F(FormRegions, OtherViewsThatAreReadBehindTheRegionAreMadeThere) {
             "v = aten::t(h)");
   EXPECT_EQ(first_lines(view + read + rest + "  %i : Tensor = aten::neg_(%v)\n", "%b"),
             "v = aten::t(h)");
-  EXPECT_EQ(first_lines("  %v : Tensor = aten::t(%x)\n" + read + rest, "%a, %b"), "v = aten::t(x)");
+}
+
+// The gradients of both readers are added before they pass through the view.
+TEST_F(FormRegions, AViewOfAnInputThatIsReadInsideAndSeenOutsideIsMadeBefore) {
+  const auto formed = form(R"(
+graph(%x : Tensor, %y : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %s : Tensor = aten::sin(%y)
+  %n : int = aten::size(%x, %zero)
+  %sizes : int[] = prim::ListConstruct(%n, %n)
+  %implicit : bool = prim::Constant[value=0]()
+  %v : Tensor = aten::expand(%x, %sizes, %implicit)
+  %a : Tensor = aten::mul(%v, %s)
+  return (%a, %v)
+)");
+  EXPECT_THAT(listing(*formed.graph),
+              ElementsAre(HasSubstr("aten::size(x"), HasSubstr("prim::ListConstruct("),
+                          HasSubstr("aten::expand(x"),
+                          HasSubstr("a = aten_recompute::DifferentiableGraph(")));
 }
 
 TEST_F(FormRegions, ATupleIsMadeAfterTheRegion) {

@@ -1,0 +1,106 @@
+#include "passes/frontend/path/returned_leaves.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+namespace aten = c10::aten;
+
+// Returns whether the node copies a tensor, or makes one of constants, which costs what a region
+// cannot save.
+bool copies_or_fills(const Node* node) {
+  static const std::array<c10::Symbol, 14> kinds{
+      aten::arange,    aten::clone,     aten::detach_copy, aten::eye,       aten::full,
+      aten::full_like, aten::linspace,  aten::new_full,    aten::new_ones,  aten::new_zeros,
+      aten::ones,      aten::ones_like, aten::zeros,       aten::zeros_like};
+  return std::find(kinds.begin(), kinds.end(), node->kind()) != kinds.end();
+}
+
+bool may_run_before_regions(const Node* node) {
+  if (node->kind() == c10::prim::Constant)
+    return true;
+  if (!node->blocks().empty() || node->kind() == symbols::kRequireGrad || has_effect(node) ||
+      may_be_random(node) || mutates_an_argument(node) || asks_autograd(node) ||
+      runs_autograd(node))
+    return false;
+  return !makes_tensors(node) || is_pure_view(node) || copies_or_fills(node);
+}
+
+// Collects the nodes behind `start` that make the value, each after those that it reads.
+class Makers {
+ public:
+  explicit Makers(const Node* start) : start_(start) {}
+
+  bool add(Value* value) {
+    auto* node = value->node();
+    if (node->kind() == c10::prim::Param || node->isBefore(start_) || !seen_.insert(node).second)
+      return true;
+    const auto inputs = node->inputs();
+    if (!may_run_before_regions(node) ||
+        !std::all_of(inputs.begin(), inputs.end(), [&](Value* input) { return add(input); }))
+      return false;
+    nodes_.push_back(node);
+    return true;
+  }
+
+  const std::vector<Node*>& nodes() const { return nodes_; }
+
+ private:
+  const Node* start_;
+  std::unordered_set<const Node*> seen_;
+  std::vector<Node*> nodes_;
+};
+
+// Returns whether a node writes to the value or to a view of it.
+bool is_written(const Value* value) {
+  const auto& uses = value->uses();
+  return std::any_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    const auto outputs = use.user->outputs();
+    return writes_to(use.user, use.offset) ||
+           (may_alias_an_argument(use.user) &&
+            std::any_of(outputs.begin(), outputs.end(), is_written));
+  });
+}
+
+}  // namespace
+
+bool make_leaf_before_regions(Value* leaf, Node* start) {
+  auto* mark = leaf->node();
+  auto* marked = mark->input();
+  Makers makers(start);
+  if (marked->uses().size() != 1 || !makers.add(marked) || !makes_tensors(marked->node()))
+    return false;
+  for (const auto* node : makers.nodes()) {
+    const auto inputs = node->inputs();
+    if (std::any_of(inputs.begin(), inputs.end(), is_written))
+      return false;  // it would read what is written later
+  }
+  for (auto* node : makers.nodes()) {
+    node->moveBefore(start);
+    if (makes_tensors(node) && node->kind() != c10::prim::Constant)
+      node->i_(symbols::kBeforeRegions, 1);
+  }
+  const torch::jit::WithInsertPoint guard(start);
+  auto* graph = mark->owningGraph();
+  auto* yes = graph->insertConstant(true);
+  auto* made = graph->insertNode(graph->create(aten::requires_grad_, {marked, yes}, 1));
+  made->i_(symbols::kBeforeRegions, 1);
+  made->copyMetadata(mark);
+  made->output()->copyMetadata(leaf);
+  leaf->replaceAllUsesWith(made->output());
+  mark->destroy();
+  return true;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,79 @@
+#include "passes/frontend/path/returned_leaves.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "ir/symbols.h"
+#include "tests/cpp/support/testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Node;
+
+// A path that makes a leaf of %marked, which `maker` computes from %x. Regions begin at %read.
+class ReturnedLeaves {
+ public:
+  explicit ReturnedLeaves(const std::string& maker)
+      : graph_(test::parse(R"(
+graph(%x : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %none : NoneType = prim::Constant()
+  %read : Tensor = aten::relu(%x)
+  )" + maker + R"(
+  %leaf : Tensor = aten_recompute::require_grad(%marked)
+  %result : Tensor = aten::sin(%leaf)
+  return (%leaf, %result)
+)")) {}
+
+  bool make_before() {
+    return make_leaf_before_regions(test::find_value(*graph_, "leaf"),
+                                    test::find_value(*graph_, "read")->node());
+  }
+
+  Node* maker_of(const std::string& name) const { return test::find_value(*graph_, name)->node(); }
+  Node* maker_of_result(size_t i) const { return graph_->outputs()[i]->node(); }
+
+ private:
+  std::shared_ptr<torch::jit::Graph> graph_;
+};
+
+TEST(ReturnedLeaves, ALeafOfACopyIsMadeBeforeTheRegions) {
+  ReturnedLeaves path(R"(%detached : Tensor = aten::detach(%x)
+  %marked : Tensor = aten::clone(%detached, %none))");
+  EXPECT_TRUE(path.make_before());
+  auto* leaf = path.maker_of_result(0);
+  EXPECT_EQ(leaf->kind(), c10::aten::requires_grad_);
+  for (const auto* node : {leaf, path.maker_of("marked"), path.maker_of("detached")}) {
+    EXPECT_TRUE(node->hasAttribute(symbols::kBeforeRegions));
+    EXPECT_TRUE(node->isBefore(path.maker_of("read")));
+  }
+  EXPECT_EQ(path.maker_of_result(1)->input(0), leaf->output());
+}
+
+TEST(ReturnedLeaves, WhatARegionComputesStaysWhereItIs) {
+  ReturnedLeaves path(R"(%inner : Tensor = aten::tanh(%x)
+  %marked : Tensor = aten::detach(%inner))");
+  EXPECT_FALSE(path.make_before());
+  EXPECT_FALSE(path.maker_of("marked")->hasAttribute(symbols::kBeforeRegions));
+}
+
+TEST(ReturnedLeaves, ATensorThatIsReadAsItIsMayNotBecomeALeaf) {
+  ReturnedLeaves path(R"(%marked : Tensor = aten::detach(%x)
+  %other : Tensor = aten::cos(%marked))");
+  EXPECT_FALSE(path.make_before());
+}
+
+TEST(ReturnedLeaves, RandomNumbersAreDrawnInTheirOrder) {
+  ReturnedLeaves path("%marked : Tensor = aten::rand_like(%x, %none, %none, %none, %none, %none)");
+  EXPECT_FALSE(path.make_before());
+}
+
+TEST(ReturnedLeaves, MemoryThatIsWrittenIsNotCopiedEarlier) {
+  ReturnedLeaves path(R"(%part : Tensor = aten::select(%x, %zero, %zero)
+  %written : Tensor = aten::zero_(%part)
+  %marked : Tensor = aten::clone(%x, %none))");
+  EXPECT_FALSE(path.make_before());
+}
+
+}  // namespace
+}  // namespace aten_recompute

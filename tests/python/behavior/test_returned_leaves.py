@@ -1,0 +1,256 @@
+"""Leaves that a method makes with requires_grad_() and returns: the caller gets their gradients, as from eager."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+from support.helpers import assert_same, lowered_copy
+
+
+class Copy(nn.Module):
+    """The usual way: the positions are copied, the energy is computed from them, and both are returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        positions = x.detach().clone().requires_grad_(True)
+        energy = (torch.sin(positions * self.weight) ** 3).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return positions, energy, force
+
+
+class Shared(Copy):
+    """The leaf shares memory with the argument."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        positions = x.detach().requires_grad_(True)
+        energy = (torch.sin(positions * self.weight) ** 3).sum() + torch.cos(x).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return positions, energy, force
+
+
+class Filled(Copy):
+    """The strain of a cell: zeros whose gradient is the stress."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        strain = torch.zeros([x.size(1), x.size(1)], dtype=x.dtype).requires_grad_(True)
+        energy = (torch.sin((x + x @ strain) * self.weight) ** 3).sum()
+        stress = torch.autograd.grad([energy], [strain], create_graph=True)[0]
+        assert stress is not None
+        return strain, energy, stress
+
+
+class Part(Copy):
+    """A part of the argument, with the leaf and a view of it among the results."""
+
+    def forward(self, x: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        positions = x.detach()[1:, :3].requires_grad_(True)
+        energy = (torch.tanh(positions * self.weight[:3]) * x[1:, :3]).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return [positions, positions.t()], energy, force
+
+
+class Two(Copy):
+    """The second leaf is made from the first one."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        first = x.detach().clone().requires_grad_(True)
+        second = first.detach().clone().requires_grad_(True)
+        energy = (torch.sin(first * self.weight) * torch.cos(second)).sum()
+        force = torch.autograd.grad([energy], [first, second], create_graph=True)[1]
+        assert force is not None
+        return first, second, force
+
+
+class InADict(Copy):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        positions = x.detach().clone().requires_grad_(True)
+        energy = (torch.sin(positions * self.weight) ** 3).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return {"positions": positions, "energy": energy, "force": force}
+
+
+ONE_REGION = [Copy, Shared, Filled, Part, Two, InADict]
+
+
+class ReadBefore(Copy):
+    """What has read the tensor before it becomes a leaf adds nothing to its gradient."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        positions = x.detach().clone()
+        before = torch.tanh(positions) * self.weight
+        positions.requires_grad_(True)
+        energy = (torch.sin(positions * self.weight) ** 3 + before).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return positions, energy, force
+
+
+class Computed(Copy):
+    """The leaf is a copy of what the method has computed."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        hidden = torch.tanh(x * self.weight)
+        positions = hidden.detach().clone().requires_grad_(True)
+        energy = (torch.sin(positions) ** 3 + hidden).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return positions, energy, force
+
+
+class Drawn(Copy):
+    """Random numbers are drawn in the method's order."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        noise = torch.rand_like(x)
+        positions = torch.rand_like(x).requires_grad_(True)
+        energy = (torch.sin(positions * self.weight) * noise).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return positions, energy, force
+
+
+class Written(Copy):
+    """The argument is written to before it is copied."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        own = x.detach() * 1.0
+        own[0] = own[1]
+        positions = own.clone().requires_grad_(True)
+        energy = (torch.sin(positions * self.weight) ** 3).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return positions, energy, force
+
+
+class WrittenLater(Copy):
+    """The leaf shares memory with what is written to later."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        own = torch.zeros_like(x)
+        positions = own.detach()[:1].clone().requires_grad_(True)
+        own.add_(x.detach())
+        energy = (torch.sin(positions * self.weight) * own).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return positions, energy, force
+
+
+class Given(Copy):
+    """The argument requires grad itself, so that the leaf is none."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        positions = x.clone().requires_grad_(True)
+        energy = (torch.sin(positions * self.weight) ** 3).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return positions, energy, force
+
+
+SEVERAL_REGIONS = [ReadBefore, Computed, Drawn, Written, WrittenLater, Given]
+
+
+class Both(Copy):
+    """Asks for gradients of the argument as well as of the leaf that is made from it."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        before = torch.relu(x)
+        positions = x.detach().clone().requires_grad_(True)
+        energy = (torch.relu(x) + positions * self.weight).sum()
+        force = torch.autograd.grad([energy], [x, positions], create_graph=True)[1]
+        assert force is not None
+        return positions, torch.tanh(force) * before
+
+
+@pytest.mark.lowered_only
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "create_graph"])
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_target_beside_a_leaf_that_is_made_from_it(strategy: str, twice: bool) -> None:
+    torch.manual_seed(0)
+    eager = Both()
+    lowered = lowered_copy(eager, strategy)
+    results = []
+    for module in (eager, lowered):
+        x = torch.linspace(0.1, 1, 20).view(5, 4).requires_grad_()
+        outputs = module(x)
+        wanted = [x, *module.parameters()]
+        ones = [torch.ones_like(each) for each in outputs]
+        results.append(torch.autograd.grad(outputs, wanted, ones, create_graph=twice))
+    assert_same(list(results[1]), list(results[0]))
+    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    assert len(specialisation["regions"]) == 1
+
+
+class OfNumbers(nn.Module):
+    """A leaf of numbers, in a method that asks for no gradient itself."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        factors = torch.tensor([0.1, 0.2, 0.3], requires_grad=True)
+        return factors, (factors**2 * x).sum()
+
+
+@pytest.mark.parametrize("needs_grad", [False, True], ids=["plain", "needs_grad"])
+def test_a_returned_leaf_of_numbers(needs_grad: bool) -> None:
+    eager = OfNumbers()
+    lowered = lowered_copy(eager, "all")
+    results = []
+    for module in (eager, lowered):
+        x = torch.linspace(1, 2, 3, requires_grad=needs_grad)
+        factors, result = module(x)
+        result.backward()
+        results.append([factors, result, factors.grad, x.grad])
+    assert_same(results[1], results[0])
+
+
+def tensors_of(outputs: Any) -> list[Tensor]:
+    if isinstance(outputs, Tensor):
+        return [outputs]
+    elements = outputs.values() if isinstance(outputs, dict) else outputs
+    return [tensor for each in elements for tensor in tensors_of(each)]
+
+
+@pytest.mark.parametrize("needs_grad", [False, True], ids=["plain", "needs_grad"])
+@pytest.mark.parametrize("strategy", ["none", "all"])
+@pytest.mark.parametrize("model", [*ONE_REGION, *SEVERAL_REGIONS], ids=lambda model: model.__name__)
+def test_gradients_of_a_returned_leaf(model: type[nn.Module], strategy: str, needs_grad: bool) -> None:
+    torch.manual_seed(0)
+    eager = model()
+    lowered = lowered_copy(eager, strategy)
+    x = torch.rand(5, 4)
+    for size in (5, 5, 3):
+        results, kinds = [], []
+        for module in (eager, lowered):
+            torch.manual_seed(1)
+            module.zero_grad()
+            argument = x[:size].clone().requires_grad_(needs_grad)
+            outputs = tensors_of(module(argument))
+            for output in outputs:
+                if not output.is_leaf:
+                    output.retain_grad()
+            sum((output.square().sum() for output in outputs), torch.zeros([])).backward()
+            kinds.append([(each.requires_grad, each.is_leaf, each._is_view()) for each in outputs])
+            of_parameters = [parameter.grad for parameter in module.parameters()]
+            results.append([*outputs, *(each.grad for each in outputs), argument.grad, *of_parameters])
+        assert kinds[0] == kinds[1]
+        if model in ONE_REGION:
+            assert_same(results[1], results[0])
+        else:  # autograd adds the gradients of several regions in the order in which they end
+            torch.testing.assert_close(results[1], results[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.lowered_only
+@pytest.mark.parametrize("model", ONE_REGION, ids=lambda model: model.__name__)
+def test_a_method_that_returns_a_leaf_is_one_region(model: type[nn.Module]) -> None:
+    lowered = lowered_copy(model(), "all")
+    lowered(torch.rand(5, 4))
+    specialisation = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]
+    assert (len(specialisation["regions"]), specialisation["breaks"]) == (1, [])
