@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +26,7 @@
 #include "passes/partition/splice.h"
 #include "passes/partition/split_sums.h"
 #include "passes/partition/undefined_gradients.h"
+#include "passes/profile/measured_times.h"
 #include "passes/profile/profile.h"
 #include "passes/region/choose_slices.h"
 #include "passes/region/insert_casts.h"
@@ -98,6 +100,8 @@ Profile run_profile(const JointGraph& joint, const RegionInput& input) {
     costs = profile(joint, input.inputs, input.options.cost_model, input.seen.profile,
                     input.described, input.profile_limit);
   });
+  if (input.measured_times != nullptr)
+    input.measured_times->reconcile(costs);
   return costs;
 }
 
@@ -200,7 +204,8 @@ RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr
 
 RegionGraphs compile_region(const RegionInput& given) {
   const UseRules guard(given.rules);
-  const auto input = with_casts(given);
+  auto input = with_casts(given);
+  input.measured_times = std::make_shared<MeasuredTimes>();
   const WithoutAutocast no_autocast;
   const auto compile = [](const RegionInput& each) {
     return in_faster_layout(each,

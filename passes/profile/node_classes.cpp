@@ -4,6 +4,8 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <functional>
+#include <string>
 
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
@@ -261,8 +263,11 @@ const NodeClasses::NamedClass& NodeClasses::class_of(size_t index,
                                : run_class(index, operands, description.memory);
   const bool depends_on_places =
       std::any_of(node_class.results.begin(), node_class.results.end(), is_in_an_operand);
-  return *classes_.emplace(depends_on_places ? with_places : description.key, std::move(node_class))
-              .first;
+  const auto& key = depends_on_places ? with_places : description.key;
+  // The key of a node with blocks is of this program alone.
+  if (!described_ && cost_model_ == CostModel::kMeasured && program_.nodes[index]->blocks().empty())
+    node_class.cost.measured_class = std::hash<std::string>()(key);
+  return *classes_.emplace(key, std::move(node_class)).first;
 }
 
 NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operands,

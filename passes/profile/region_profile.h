@@ -6,6 +6,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
@@ -24,6 +25,9 @@ struct NodeCost {
   double flops = 0.0;
   int64_t replay_bytes = 0;     // of the random state that a second run needs
   int64_t workspace_bytes = 0;  // most memory alive during the run, without operands and results
+  // Nodes with the same number were measured as one; 0: the seconds were computed, or they are
+  // those of a run on the inputs.
+  size_t measured_class = 0;
 };
 
 // Sizes that data decide: for each such tensor its sizes, and for each number that is read off a

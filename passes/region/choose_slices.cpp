@@ -215,6 +215,8 @@ class SliceChooser {
     const auto tensors = tensors_of(input, forward);
     if (!tensors)
       return;
+    log_info(LogTopic::kPlan, "without slices, a plan keeps the budget and takes " +
+                                  std::to_string(metrics.predicted_seconds) + " s per step");
     for (const int64_t share : {2, 8}) {
       const auto limit = unplanned_bytes_ / share;
       std::optional<RegionGraphs> sliced;

@@ -25,6 +25,8 @@
 
 namespace aten_recompute {
 
+class MeasuredTimes;  // passes/profile/measured_times.h
+
 // How the forward of a region is compiled (passes/region/choose_layout.h, choose_slices.h).
 struct RegionLayout {
   bool channels_last = false;  // images have their channels last
@@ -72,6 +74,8 @@ struct RegionInput {
   // No plan is searched for if none of `known` keeps the budget: NoKnownPlan is thrown.
   bool only_known = false;
   ProfileLimit profile_limit{};
+  // What profiles of this compilation have measured; null: there is only one.
+  std::shared_ptr<MeasuredTimes> measured_times{};
   // The inputs are meta tensors that stand for tensors on this device, and nothing runs.
   std::optional<at::Device> described{};
 };
