@@ -23,12 +23,12 @@ struct DifferentiatedOperators {
   std::vector<std::string> on_tape;  // without a rule
 };
 
-// Outputs, by index, whose backward raises, because autograd.grad() in the method has freed what it
-// needs.
-struct FreedOutputs {
-  std::vector<size_t> all;
-  // Those of them that depend on leaves that the method made, and on no input that requires grad.
-  std::vector<size_t> behind_leaves;
+// An output whose backward raises, because autograd.grad() in the method has freed what it needs.
+struct FreedOutput {
+  size_t output;
+  // The inputs that require grad on which it depends. Empty: it depends on leaves that the method
+  // made.
+  std::vector<size_t> inputs;
 };
 
 // For  y, n = f(x, w)  with x and w requiring grad, n an int:
@@ -58,7 +58,7 @@ struct JointGraph {
   std::vector<size_t> vjp_outputs;
   std::vector<size_t> gradient_inputs;
   std::vector<bool> output_requires_grad;
-  FreedOutputs freed;  // they have no vjp
+  std::vector<FreedOutput> freed;  // they have no vjp
   // Value::unique() of the forward values and region inputs that a gradient passes through.
   std::unordered_set<size_t> requires_grad;
   DifferentiatedOperators operators;

@@ -238,27 +238,31 @@ struct FreedGraph : torch::autograd::Node {
   std::string name() const override { return "AtenRecomputeFreedGraph"; }
 };
 
-// `edges` lead to the inputs that require grad: a backward that asks for their gradients alone has
-// to come to the node, too, if the output depends on one.
+// `edges` lead to the inputs on which each of the freed outputs depends: a backward that asks for
+// their gradients alone has to come to the node, too.
 void set_freed_histories(const CompiledRegion& compiled_region,
-                         const std::vector<c10::IValue>& outputs, const std::vector<Edge>& edges) {
-  const auto& [all, behind_leaves] = compiled_region.graphs().freed;
-  for (auto i : all) {
-    const auto& output = outputs[i].toTensor();
+                         const std::vector<c10::IValue>& outputs,
+                         std::vector<torch::autograd::edge_list> edges) {
+  const auto& freed = compiled_region.graphs().freed;
+  for (size_t i = 0; i < freed.size(); ++i) {
+    const auto& output = outputs[freed[i].output].toTensor();
     if (!torch::autograd::isDifferentiableType(output.scalar_type()))
       continue;
     auto node = make_node<FreedGraph>();
-    if (std::find(behind_leaves.begin(), behind_leaves.end(), i) == behind_leaves.end())
-      node->set_next_edges(torch::autograd::edge_list(edges));
+    node->set_next_edges(std::move(edges[i]));
     torch::autograd::set_history(output, node);
   }
 }
 
-std::vector<Edge> edges_of_inputs(const std::vector<c10::IValue>& inputs) {
-  std::vector<Edge> edges;
-  for (const auto& input : inputs) {
-    if (input.isTensor() && input.toTensor().requires_grad())
-      edges.push_back(torch::autograd::impl::gradient_edge(input.toTensor()));
+std::vector<torch::autograd::edge_list> edges_of_freed_outputs(
+    const CompiledRegion& compiled_region, const std::vector<c10::IValue>& inputs) {
+  std::vector<torch::autograd::edge_list> edges;
+  for (const auto& freed : compiled_region.graphs().freed) {
+    edges.emplace_back();
+    for (auto i : freed.inputs) {
+      if (inputs[i].isTensor() && inputs[i].toTensor().requires_grad())
+        edges.back().push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
+    }
   }
   return edges;
 }
@@ -444,8 +448,7 @@ bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
   const auto own_watch = watch(*call, inputs, is_for_larger);
   if (dataflow != nullptr)
     dataflow->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
-  const auto freed_edges =
-      compiled_region->graphs().freed.all.empty() ? std::vector<Edge>() : edges_of_inputs(inputs);
+  auto freed_edges = edges_of_freed_outputs(*compiled_region, inputs);
   const auto input_tensors = tensors_of(inputs);
   const auto possible_bases = find_possible_bases(*compiled_region, inputs);
 
@@ -499,7 +502,7 @@ bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
   if (dataflow != nullptr)
     dataflow->end_run(outputs, node);
   set_histories(*call, outputs, outputs_require_grad, node);
-  set_freed_histories(*compiled_region, outputs, freed_edges);
+  set_freed_histories(*compiled_region, outputs, std::move(freed_edges));
   capture_outputs(*call, outputs, possible_bases);
   if (is_for_larger)
     call->note_other_sizes();

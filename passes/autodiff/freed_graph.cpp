@@ -113,7 +113,8 @@ void FreedGraph::mark(const std::vector<Node*>& nodes, const Node* first, const 
     node->i_(symbols::kFreed, 1);
 }
 
-FreedOutputs find_freed_outputs(const Graph& graph, const std::vector<bool>& requires_grad) {
+std::vector<FreedOutput> find_freed_outputs(const Graph& graph,
+                                            const std::vector<bool>& requires_grad) {
   ReachedValues inputs;
   for (size_t i = 0; i < requires_grad.size(); ++i) {
     if (requires_grad[i])
@@ -122,16 +123,21 @@ FreedOutputs find_freed_outputs(const Graph& graph, const std::vector<bool>& req
   const auto from_inputs = reach_forward(graph, inputs);
   const auto freed = reach_from_freed(graph);
   const auto freed_behind_inputs = reach_from_freed_behind(graph, inputs);
-  FreedOutputs outputs;
+  std::vector<FreedOutput> outputs;
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const auto* output = graph.outputs()[i];
-    const bool is_behind_leaves = from_inputs.count(output) == 0;
-    const auto& relevant = is_behind_leaves ? freed : freed_behind_inputs;
-    if (relevant.count(output) == 0)
+    const auto& relevant = from_inputs.count(output) == 0 ? freed : freed_behind_inputs;
+    if (relevant.count(output) != 0)
+      outputs.push_back({i, {}});
+  }
+  for (size_t i = 0; !outputs.empty() && i < requires_grad.size(); ++i) {
+    if (!requires_grad[i])
       continue;
-    outputs.all.push_back(i);
-    if (is_behind_leaves)
-      outputs.behind_leaves.push_back(i);
+    const auto from_input = reach_forward(graph, {graph.inputs()[i]});
+    for (auto& each : outputs) {
+      if (from_input.count(graph.outputs()[each.output]) != 0)
+        each.inputs.push_back(i);
+    }
   }
   return outputs;
 }

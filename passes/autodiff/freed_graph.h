@@ -40,8 +40,8 @@ class FreedGraph {
 // Returns the outputs whose gradient would pass through a freed node on its way to an input that
 // requires grad (`requires_grad[i]`: input i does). Of outputs without such an input, that is any
 // freed node: eager PyTorch goes back to leaves that the method has made.
-FreedOutputs find_freed_outputs(const torch::jit::Graph& graph,
-                                const std::vector<bool>& requires_grad);
+std::vector<FreedOutput> find_freed_outputs(const torch::jit::Graph& graph,
+                                            const std::vector<bool>& requires_grad);
 
 // Returns whether a gradient of one of `outputs` would pass through a freed node before `end` on
 // its way to one of `targets`. There, eager PyTorch raises an exception.

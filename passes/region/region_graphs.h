@@ -111,7 +111,7 @@ struct RegionGraphs {
   std::vector<Summand> summands;
   // With Options::save_ir: forward and backward that keep all that the backward reads.
   std::shared_ptr<const torch::jit::Gradient> captured;
-  FreedOutputs freed;              // as in JointGraph
+  std::vector<FreedOutput> freed;  // as in JointGraph
   std::optional<RegionPlan> plan;  // of a region that was profiled
   RegionReport report;
 };

@@ -190,6 +190,34 @@ def test_a_target_beside_a_leaf_that_is_made_from_it(strategy: str, twice: bool)
     assert len(specialisation["regions"]) == 1
 
 
+class FreedBehindTheLeaf(Copy):
+    """The second gradient frees the graph that leads from the first one to the leaf."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        positions = x.detach().clone().requires_grad_(True)
+        force = torch.autograd.grad([torch.sin(positions).sum()], [positions], create_graph=True)[0]
+        assert force is not None
+        curvature = torch.autograd.grad([force.sum()], [positions])[0]
+        assert curvature is not None
+        return positions, force, torch.tanh(x * self.weight) * curvature
+
+
+@pytest.mark.lowered_only
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_freed_graph_stops_only_gradients_of_the_leaf_behind_it(strategy: str) -> None:
+    torch.manual_seed(0)
+    eager = FreedBehindTheLeaf()
+    results = []
+    for module in (eager, lowered_copy(eager, strategy)):
+        x = torch.linspace(0.1, 1, 20).view(5, 4).requires_grad_()
+        positions, force, result = module(x)
+        loss = force.sum() + result.sum()
+        results.append(torch.autograd.grad(loss, [x, *module.parameters()], retain_graph=True))
+        with pytest.raises(RuntimeError, match="a second time"):
+            torch.autograd.grad(loss, [positions])
+    assert_same(list(results[1]), list(results[0]))
+
+
 class OfNumbers(nn.Module):
     """A leaf of numbers, in a method that asks for no gradient itself."""
 

@@ -81,7 +81,7 @@ TEST_F(ExpandGradients, TheGradientHasGradientsWhereItCreatesAGraph) {
   const auto joint = differentiate(expand_gradients(energy_and_gradient(true, true), {true, true}),
                                    {true, true}, {true, true});
   EXPECT_THAT(joint.vjp_outputs, SizeIs(2));
-  EXPECT_THAT(joint.freed.all, IsEmpty());
+  EXPECT_THAT(joint.freed, IsEmpty());
   EXPECT_THAT(joint.operators.on_tape, IsEmpty());
 }
 
@@ -89,14 +89,16 @@ TEST_F(ExpandGradients, AGradientWithoutGraphIsAConstantOfTheBackward) {
   const auto joint = differentiate(expand_gradients(energy_and_gradient(false, true), {true, true}),
                                    {true, true}, {true, true});
   EXPECT_EQ(joint.vjp_outputs, std::vector<size_t>{0});
-  EXPECT_THAT(joint.freed.all, IsEmpty());
+  EXPECT_THAT(joint.freed, IsEmpty());
 }
 
 TEST_F(ExpandGradients, AGraphThatIsNotRetainedIsFreed) {
   auto joint = differentiate(expand_gradients(energy_and_gradient(false, false), {true, true}),
                              {true, true}, {true, true});
   EXPECT_THAT(joint.vjp_outputs, IsEmpty());
-  EXPECT_EQ(joint.freed.all, std::vector<size_t>{0});
+  ASSERT_EQ(joint.freed.size(), 1);
+  EXPECT_EQ(joint.freed[0].output, 0);
+  EXPECT_EQ(joint.freed[0].inputs, (std::vector<size_t>{0, 1}));
   EXPECT_THAT(joint.backward_nodes(), IsEmpty());
   begin_inner_backward(joint, false);  // the gradient is what values are kept for
   EXPECT_THAT(joint.backward_nodes(), Not(IsEmpty()));
