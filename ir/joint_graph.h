@@ -26,9 +26,11 @@ struct DifferentiatedOperators {
 // An output whose backward raises, because autograd.grad() in the method has freed what it needs.
 struct FreedOutput {
   size_t output;
-  // The inputs that require grad on which it depends. Empty: it depends on leaves that the method
-  // made.
+  // The inputs to which a freed graph leads. Empty: it leads to leaves that the method made.
   std::vector<size_t> inputs;
+  // Whether it depends on other inputs, too, which get their gradients where nobody asks for those
+  // of `inputs`.
+  bool depends_on_others = false;
 };
 
 // For  y, n = f(x, w)  with x and w requiring grad, n an int:
@@ -58,7 +60,7 @@ struct JointGraph {
   std::vector<size_t> vjp_outputs;
   std::vector<size_t> gradient_inputs;
   std::vector<bool> output_requires_grad;
-  std::vector<FreedOutput> freed;  // they have no vjp
+  std::vector<FreedOutput> freed;  // those that depend on no others have no vjp
   // Value::unique() of the forward values and region inputs that a gradient passes through.
   std::unordered_set<size_t> requires_grad;
   DifferentiatedOperators operators;

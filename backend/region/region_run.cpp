@@ -228,18 +228,30 @@ void set_histories(RegionCall& call, const std::vector<c10::IValue>& outputs,
   }
 }
 
-// The history of an output whose graph autograd.grad() in the method has freed.
+// The history of an output whose graph autograd.grad() in the method has freed. It raises, unless
+// its first edge leads to the region, and no gradient of those to which the others lead is asked
+// for.
 struct FreedGraph : torch::autograd::Node {
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
-    TORCH_CHECK(false,
+  explicit FreedGraph(bool passes_gradient) : passes_gradient_(passes_gradient) {}
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    bool is_freed = !passes_gradient_;
+    for (size_t i = 1; i < num_outputs(); ++i)
+      is_freed = is_freed || task_should_compute_output(i);
+    TORCH_CHECK(!is_freed,
                 "Trying to backward through the graph a second time: autograd.grad() in the method "
                 "has freed it. Say retain_graph=True there.");
+    gradients.resize(num_outputs());
+    return std::move(gradients);
   }
   std::string name() const override { return "AtenRecomputeFreedGraph"; }
+
+ private:
+  bool passes_gradient_;
 };
 
-// `edges` lead to the inputs on which each of the freed outputs depends: a backward that asks for
-// their gradients alone has to come to the node, too.
+// `edges` lead to the inputs behind each freed graph: a backward that asks for their gradients
+// alone has to come to the node, too.
 void set_freed_histories(const CompiledRegion& compiled_region,
                          const std::vector<c10::IValue>& outputs,
                          std::vector<torch::autograd::edge_list> edges) {
@@ -248,7 +260,10 @@ void set_freed_histories(const CompiledRegion& compiled_region,
     const auto& output = outputs[freed[i].output].toTensor();
     if (!torch::autograd::isDifferentiableType(output.scalar_type()))
       continue;
-    auto node = make_node<FreedGraph>();
+    const bool passes_gradient = freed[i].depends_on_others && output.requires_grad();
+    auto node = make_node<FreedGraph>(passes_gradient);
+    if (passes_gradient)
+      edges[i].insert(edges[i].begin(), torch::autograd::impl::gradient_edge(output));
     node->set_next_edges(std::move(edges[i]));
     torch::autograd::set_history(output, node);
   }

@@ -34,8 +34,9 @@ void start_backward(JointGraph& joint, const std::vector<bool>& vjp_defined, Gra
   joint.backward_start = graph.appendNode(graph.create(symbols::kBackwardStart, /*num_outputs=*/0));
   for (size_t i = 0; i < joint.num_outputs; ++i) {
     auto* output = graph.outputs()[i];
-    const bool is_freed = std::any_of(joint.freed.begin(), joint.freed.end(),
-                                      [&](const FreedOutput& freed) { return freed.output == i; });
+    const bool is_freed = std::any_of(
+        joint.freed.begin(), joint.freed.end(),
+        [&](const FreedOutput& freed) { return freed.output == i && !freed.depends_on_others; });
     const bool differentiable =
         !is_freed && sums.requires_grad(output) && is_tensor_type(*output->type());
     if (!differentiable && !is_freed && sums.requires_grad(output))

@@ -128,15 +128,19 @@ std::vector<FreedOutput> find_freed_outputs(const Graph& graph,
     const auto* output = graph.outputs()[i];
     const auto& relevant = from_inputs.count(output) == 0 ? freed : freed_behind_inputs;
     if (relevant.count(output) != 0)
-      outputs.push_back({i, {}});
+      outputs.push_back({i});
   }
   for (size_t i = 0; !outputs.empty() && i < requires_grad.size(); ++i) {
     if (!requires_grad[i])
       continue;
     const auto from_input = reach_forward(graph, {graph.inputs()[i]});
+    const auto freed_behind_input = reach_from_freed_behind(graph, {graph.inputs()[i]});
     for (auto& each : outputs) {
-      if (from_input.count(graph.outputs()[each.output]) != 0)
+      const auto* output = graph.outputs()[each.output];
+      if (freed_behind_input.count(output) != 0)
         each.inputs.push_back(i);
+      else if (from_input.count(output) != 0)
+        each.depends_on_others = true;
     }
   }
   return outputs;

@@ -218,6 +218,43 @@ def test_a_freed_graph_stops_only_gradients_of_the_leaf_behind_it(strategy: str)
     assert_same(list(results[1]), list(results[0]))
 
 
+class FreedOnOneWay(Copy):
+    """The sum depends on the leaf by a freed way, and on the argument by another."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        positions = x.detach().clone().requires_grad_(True)
+        force = torch.autograd.grad([torch.sin(positions).sum()], [positions], create_graph=True)[0]
+        assert force is not None
+        sum_of_both = force + torch.tanh(x) * self.weight
+        curvature = torch.autograd.grad([sum_of_both.sum()], [positions])[0]
+        assert curvature is not None
+        return positions, sum_of_both + curvature
+
+
+@pytest.mark.lowered_only
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "create_graph"])
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_sum_that_is_freed_on_one_way_has_gradients_on_the_other(strategy: str, twice: bool) -> None:
+    torch.manual_seed(0)
+    eager = FreedOnOneWay()
+    results, second = [], []
+    for module in (eager, lowered_copy(eager, strategy)):
+        x = torch.linspace(0.1, 1, 20).view(5, 4).requires_grad_()
+        positions, result = module(x)
+        wanted = [x, *module.parameters()]
+        gradients = torch.autograd.grad((result**2).sum(), wanted, retain_graph=True, create_graph=twice)
+        results.append([result, *gradients])
+        if twice:
+            second.append(torch.autograd.grad(sum(each.square().sum() for each in gradients), wanted, retain_graph=True))
+        with pytest.raises(RuntimeError, match="a second time"):
+            torch.autograd.grad(result.sum(), [positions], retain_graph=True)
+        with pytest.raises(RuntimeError, match="a second time"):
+            result.sum().backward()
+    assert_same(results[1], results[0])
+    if twice:  # the sums of second derivatives have another order
+        torch.testing.assert_close(second[1], second[0])
+
+
 class OfNumbers(nn.Module):
     """A leaf of numbers, in a method that asks for no gradient itself."""
 
