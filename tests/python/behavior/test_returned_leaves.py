@@ -245,7 +245,7 @@ def test_a_sum_that_is_freed_on_one_way_has_gradients_on_the_other(strategy: str
         gradients = torch.autograd.grad((result**2).sum(), wanted, retain_graph=True, create_graph=twice)
         results.append([result, *gradients])
         if twice:
-            loss = sum(each.square().sum() for each in gradients)
+            loss = torch.stack([each.square().sum() for each in gradients]).sum()
             second.append(torch.autograd.grad(loss, wanted, retain_graph=True))
         with pytest.raises(RuntimeError, match="a second time"):
             torch.autograd.grad(result.sum(), [positions], retain_graph=True)
