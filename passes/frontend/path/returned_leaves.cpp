@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <unordered_set>
 #include <vector>
 
@@ -37,6 +38,14 @@ bool may_run_before_regions(const Node* node) {
   return !makes_tensors(node) || is_pure_view(node) || copies_or_fills(node);
 }
 
+// Returns the tensor that a leaf of the region was before, if the node detaches it, and otherwise
+// the input itself.
+Value* without_leaf(const Node* node, Value* input) {
+  const bool is_detached_leaf =
+      node->kind() == aten::detach && input->node()->kind() == symbols::kRequireGrad;
+  return is_detached_leaf ? input->node()->input() : input;
+}
+
 // Collects the nodes behind `start` that make the value, each after those that it reads.
 class Makers {
  public:
@@ -48,7 +57,8 @@ class Makers {
       return true;
     const auto inputs = node->inputs();
     if (!may_run_before_regions(node) ||
-        !std::all_of(inputs.begin(), inputs.end(), [&](Value* input) { return add(input); }))
+        !std::all_of(inputs.begin(), inputs.end(),
+                     [&](Value* input) { return add(without_leaf(node, input)); }))
       return false;
     nodes_.push_back(node);
     return true;
@@ -87,6 +97,8 @@ bool make_leaf_before_regions(Value* leaf, Node* start) {
       return false;  // it would read what is written later
   }
   for (auto* node : makers.nodes()) {
+    for (size_t i = 0; i < node->inputs().size(); ++i)
+      node->replaceInput(i, without_leaf(node, node->input(i)));
     node->moveBefore(start);
     if (makes_tensors(node) && node->kind() != c10::prim::Constant)
       node->i_(symbols::kBeforeRegions, 1);
