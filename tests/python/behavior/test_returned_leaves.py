@@ -70,6 +70,19 @@ class Two(Copy):
         return first, second, force
 
 
+class OfAnother(Copy):
+    """The leaf is made from another one, which is not returned."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        first = x.detach().clone().requires_grad_(True)
+        inner = torch.autograd.grad([torch.sin(first * self.weight).sum()], [first], create_graph=True)[0]
+        assert inner is not None
+        second = first.detach().view(-1).clone().requires_grad_(True)
+        force = torch.autograd.grad([(torch.cos(second) * inner.view(-1)).sum()], [second], create_graph=True)[0]
+        assert force is not None
+        return second, force
+
+
 class InADict(Copy):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         positions = x.detach().clone().requires_grad_(True)
@@ -79,7 +92,7 @@ class InADict(Copy):
         return {"positions": positions, "energy": energy, "force": force}
 
 
-ONE_REGION = [Copy, Shared, Filled, Part, Two, InADict]
+ONE_REGION = [Copy, Shared, Filled, Part, Two, OfAnother, InADict]
 
 
 class ReadBefore(Copy):

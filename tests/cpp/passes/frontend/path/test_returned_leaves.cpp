@@ -50,6 +50,22 @@ TEST(ReturnedLeaves, ALeafOfACopyIsMadeBeforeTheRegions) {
   EXPECT_EQ(path.maker_of_result(1)->input(0), leaf->output());
 }
 
+TEST(ReturnedLeaves, ALeafOfALeafIsMadeOfWhatThatWasBefore) {
+  ReturnedLeaves path(R"(%copy : Tensor = aten::clone(%x, %none)
+  %first : Tensor = aten_recompute::require_grad(%copy)
+  %marked : Tensor = aten::detach(%first))");
+  EXPECT_TRUE(path.make_before());
+  EXPECT_EQ(path.maker_of("marked")->input(0)->node(), path.maker_of("copy"));
+  EXPECT_FALSE(path.maker_of("first")->isBefore(path.maker_of("read")));
+}
+
+TEST(ReturnedLeaves, ALeafThatIsNotDetachedStaysWhereItIs) {
+  ReturnedLeaves path(R"(%copy : Tensor = aten::clone(%x, %none)
+  %first : Tensor = aten_recompute::require_grad(%copy)
+  %marked : Tensor = aten::clone(%first, %none))");
+  EXPECT_FALSE(path.make_before());
+}
+
 TEST(ReturnedLeaves, WhatARegionComputesStaysWhereItIs) {
   ReturnedLeaves path(R"(%inner : Tensor = aten::tanh(%x)
   %marked : Tensor = aten::detach(%inner))");
