@@ -94,7 +94,8 @@ bool may_alias_an_argument(const Node* node) {
 
 bool is_pure_view(const Node* node) {
   return may_alias_an_argument(node) && !has_fact(node, Fact::kMayCopy) &&
-         !has_fact(node, Fact::kMayCopyOnlyElement) && node->kind().is_aten();
+         !has_fact(node, Fact::kMayCopyOnlyElement) &&
+         (node->kind().is_aten() || node->kind() == symbols::kRequireGrad);
 }
 
 bool makes_new_tensor(const torch::jit::Value* value) {

@@ -34,6 +34,7 @@
 #include "runtime/inner_gradient.h"
 #include "runtime/path_check.h"
 #include "runtime/random_state.h"
+#include "runtime/returned_leaf.h"
 #include "runtime/sliced.h"
 #include "runtime/tape.h"
 #include "runtime/write_back.h"
@@ -204,6 +205,7 @@ const bool kRegistered = [] {
   register_branch_operator();
   register_sliced_operator();
   register_path_operators();
+  register_returned_leaf_operators();
   register_write_back_operator();
   register_tape_operators();
   register_inner_gradient_operators();

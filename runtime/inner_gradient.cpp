@@ -17,6 +17,7 @@
 #include "ir/symbols.h"
 #include "runtime/autograd_modes.h"
 #include "runtime/path_check.h"
+#include "runtime/returned_leaf.h"
 
 namespace aten_recompute {
 namespace {
@@ -69,10 +70,23 @@ Operation gradient(const Node* node) {
   };
 }
 
+// Returns whether requires_grad_() makes a leaf of the tensor.
+bool becomes_leaf(const at::Tensor& tensor) {
+  return at::GradMode::is_enabled() && !tensor.requires_grad();
+}
+
 void require_grad(Stack& stack) {
   auto tensor = torch::jit::pop(stack).toTensor();
-  if (at::GradMode::is_enabled() && !tensor.requires_grad())
+  if (becomes_leaf(tensor))
     tensor = tensor.detach().requires_grad_();
+  stack.emplace_back(std::move(tensor));
+}
+
+void require_grad_at_place(Stack& stack) {
+  const auto place = torch::jit::pop(stack).toTensor();
+  auto tensor = torch::jit::pop(stack).toTensor();
+  if (becomes_leaf(tensor))
+    tensor = lead_gradient_to(tensor, place);
   stack.emplace_back(std::move(tensor));
 }
 
@@ -179,6 +193,8 @@ void register_inner_gradient_operators() {
       Operator(symbols::kOperatorGradient, operator_gradient, pure),
       Operator("aten_recompute::require_grad(Tensor(a) self) -> Tensor(a)", require_grad,
                c10::AliasAnalysisKind::FROM_SCHEMA),
+      Operator("aten_recompute::require_grad.place(Tensor(a) self, Tensor place) -> Tensor(a)",
+               require_grad_at_place, c10::AliasAnalysisKind::FROM_SCHEMA),
   });
 }
 

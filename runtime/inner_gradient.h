@@ -2,7 +2,8 @@
 //
 //   gradient             autograd.grad() of a path, without its lists. It runs where a region is not
 //                        planned; elsewhere expand_gradients() puts formulas in its place
-//   require_grad         requires_grad_() of a tensor that the path made
+//   require_grad         requires_grad_() of a tensor that the path made. Its gradient goes to the
+//                        second operand, if there is one (runtime/returned_leaf.h)
 //   operator_gradient    the gradients of one operator, which runs again for them under autograd.
 //                        Takes the place of a formula that cannot be differentiated once more
 #pragma once

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
@@ -64,6 +65,7 @@ CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavi
   find_aliases();
   find_captures();
   find_metadata();
+  find_shared_captures();
   find_stages();
   find_first_stages();
   auto& forward = graphs_.source != nullptr ? *graphs_.source : *graphs_.gradient.f;
@@ -248,6 +250,30 @@ void CompiledRegion::find_aliases() {
     if (found != bases.end())
       aliased_inputs_.back().assign(found->second.begin(), found->second.end());
   }
+}
+
+void CompiledRegion::find_shared_captures() {
+  auto& forward = *graphs_.gradient.f;
+  const auto outputs = forward.outputs().slice(0, graphs_.gradient.f_real_outputs);
+  std::unordered_set<const Value*> seen(outputs.begin(), outputs.end());
+  const auto is_seen = [&](const Value* value) {
+    return seen.count(value) != 0 && contains_tensor(*value->type());
+  };
+  const auto pass_on = [&](auto from, auto to) {
+    if (std::any_of(from.begin(), from.end(), is_seen))
+      seen.insert(to.begin(), to.end());
+  };
+  // What an output may be a view of, and then the other views of that.
+  for (auto* node : forward.nodes().reverse()) {
+    if (may_hold_its_operands(node))
+      pass_on(node->outputs(), node->inputs());
+  }
+  for (auto* node : forward.nodes()) {
+    if (may_hold_its_operands(node))
+      pass_on(node->inputs(), node->outputs());
+  }
+  for (auto index : graphs_.gradient.df_input_captured_outputs)
+    shares_with_output_.push_back(seen.count(forward.outputs()[index]) != 0);
 }
 
 std::optional<LossMemory> CompiledRegion::loss_of(const StepMemory& step,

@@ -88,6 +88,9 @@ class CompiledRegion {
   // Returns, for each captured output, the region inputs that it may share memory with. A change of
   // such an input must be noticed although the input itself is not captured.
   const std::vector<std::vector<size_t>>& aliased_inputs() const { return aliased_inputs_; }
+  // Returns, for each captured output, whether it is an output of the region or may share memory
+  // with one, which the caller may change.
+  const std::vector<bool>& shares_with_output() const { return shares_with_output_; }
 
   // Returns, for each register of the backward, the registers of the captures whose memory its
   // value may share. The list of a capture contains its own register.
@@ -144,6 +147,7 @@ class CompiledRegion {
  private:
   void find_stages();
   void find_aliases();
+  void find_shared_captures();
   void find_captures();
   void find_first_stages();
   // Returns what the loss of a step took, as loss_memory() does. `has_other_sizes`: note_step().
@@ -162,6 +166,7 @@ class CompiledRegion {
   // Per register of the backward: the last stage that reads or returns it; -1 if none does.
   std::vector<int64_t> last_stage_of_;
   std::vector<std::vector<size_t>> aliased_inputs_;
+  std::vector<bool> shares_with_output_;
   std::vector<std::vector<int32_t>> captures_of_;
   std::vector<size_t> first_stage_of_;
   std::vector<bool> read_as_metadata_;

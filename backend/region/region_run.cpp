@@ -282,6 +282,20 @@ std::vector<torch::autograd::edge_list> edges_of_freed_outputs(
   return edges;
 }
 
+// Has a write to an output of the region be noticed where the value, in the same memory, was saved:
+// views that are made without autograd count versions of their own.
+void share_version(const c10::IValue& value, const std::vector<c10::IValue>& outputs,
+                   size_t num_outputs) {
+  if (!value.isTensor() || !value.toTensor().defined() || value.toTensor().is_inference())
+    return;
+  for (size_t i = 0; i < num_outputs; ++i) {
+    if (!outputs[i].isTensor() || !share_storage(value, outputs[i].toTensor()))
+      continue;
+    value.toTensor().unsafeGetTensorImpl()->set_version_counter(
+        outputs[i].toTensor().unsafeGetTensorImpl()->version_counter());
+  }
+}
+
 // Saves the captured values among the outputs, and leaves only the region's outputs.
 void capture_outputs(RegionCall& call, std::vector<c10::IValue>& outputs,
                      const std::map<size_t, at::Tensor>& possible_bases) {
@@ -290,17 +304,20 @@ void capture_outputs(RegionCall& call, std::vector<c10::IValue>& outputs,
   const size_t num_captured_inputs = gradient.df_input_captured_inputs.size();
   for (size_t k = 0; k < gradient.df_input_captured_outputs.size(); ++k) {
     const auto i = gradient.df_input_captured_outputs[k];
-    if (i < gradient.f_real_outputs) {
-      const bool has_history = outputs[i].isTensor() && outputs[i].toTensor().requires_grad();
-      call.add_capture(save_capture(outputs[i], /*reachable=*/true, has_history));
+    const bool is_output = i < gradient.f_real_outputs;
+    const bool is_seen = compiled_region.shares_with_output()[k];
+    if (is_seen && !is_output)
+      share_version(outputs[i], outputs, gradient.f_real_outputs);
+    const bool has_history =
+        is_seen && outputs[i].isTensor() && outputs[i].toTensor().requires_grad();
+    call.add_capture(save_capture(outputs[i], is_seen, has_history));
+    if (is_output)
       continue;
-    }
     for (auto base : compiled_region.aliased_inputs()[k]) {
       const auto& tensor = possible_bases.at(base);
       if (tensor.defined() && share_storage(outputs[i], tensor))
         call.add_guard(num_captured_inputs + k, tensor);
     }
-    call.add_capture(save_capture(outputs[i], /*reachable=*/false, /*is_output=*/false));
     outputs[i] = c10::IValue();
   }
   outputs.resize(gradient.f_real_outputs);

@@ -234,6 +234,12 @@ class Preparation {
       sums.share_gradient(node->output(), node->input(0));
       return {};
     }
+    if (purpose_ == Purpose::kBackward && node->kind() == symbols::kRequireGrad &&
+        node->inputs().size() == 2) {
+      sums.require_tensor(node->output());
+      sums.share_gradient(node->output(), node->input(1));
+      return {};
+    }
     if (is_cast(node) || is_marker(node) || node->kind() == symbols::kRequireGrad) {
       sums.require_tensor(node->output());
       return [in = node->input(0), out = node->output(), &sums] {

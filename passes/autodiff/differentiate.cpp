@@ -90,6 +90,15 @@ JointGraph build_joint_graph(const std::shared_ptr<Graph>& graph,
   return joint;
 }
 
+// Removes the places of leaves (runtime/returned_leaf.h) where they have their gradients: what
+// marks a leaf is a view of its operand then, and computed again from that.
+void forget_places(Graph& graph) {
+  for (auto* node : graph.nodes()) {
+    if (node->kind() == symbols::kRequireGrad && node->inputs().size() == 2)
+      node->removeInput(1);
+  }
+}
+
 }  // namespace
 
 JointGraph differentiate(const std::shared_ptr<Graph>& forward,
@@ -100,6 +109,7 @@ JointGraph differentiate(const std::shared_ptr<Graph>& forward,
   torch::jit::LowerSimpleTuples(joint.graph->block());
   remove_operand_views(joint.graph->block());
   remove_gradients_of(joint.graph->block());
+  forget_places(*joint.graph);
   run_pass(Pass::kSumParts, joint.graph, [&] { sum_parts(joint); });
   run_pass(Pass::kHoistMetadata, joint.graph, [&] { hoist_metadata(joint); });
   remove_dead_code(joint.graph->block(), joint.backward_start);

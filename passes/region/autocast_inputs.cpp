@@ -71,7 +71,8 @@ std::set<const Value*> values_cached_by_autocast(torch::jit::Graph& graph,
     const auto* operand = tensor_of(node->input(0));
     const auto* maker = operand->node();
     const bool is_view =
-        views.count(operand) != 0 || (is_pure_view(maker) && maker->kind() != c10::aten::detach);
+        views.count(operand) != 0 || (is_pure_view(maker) && maker->kind() != c10::aten::detach &&
+                                      maker->kind() != symbols::kRequireGrad);
     const bool is_leaf = values_that_require_grad(graph, requires_grad, node).count(operand) == 0;
     if (cached.count(operand) != 0 || (is_leaf && !is_view))
       cached.insert(node->output());

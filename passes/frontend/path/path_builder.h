@@ -82,6 +82,10 @@ class PathBuilder {
   bool make_before_regions(torch::jit::Value* leaf) {
     return make_leaf_before_regions(leaf, start_);
   }
+  // Has the caller get a leaf that a region makes (returned_leaves.h). Returns whether it can.
+  bool return_leaf(torch::jit::Value* leaf) {
+    return return_leaf_of_region(leaf, start_, num_returned_leaves_++);
+  }
 
   // Makes the path depend on the item being what it is in this call. The item is constant
   // afterward.
@@ -118,6 +122,7 @@ class PathBuilder {
   std::unordered_map<torch::jit::Value*, torch::jit::Value*> given_names_;
   std::set<std::pair<size_t, bool>> checked_;  // unique() of conditions
   size_t num_nodes_ = 0;
+  int64_t num_returned_leaves_ = 0;
   bool changes_are_made_ = false;
   bool without_grad_ = false;
   std::unordered_set<const torch::jit::Value*> inside_only_;

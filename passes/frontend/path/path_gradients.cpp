@@ -194,7 +194,6 @@ void PathGradients::require_output_gradients(Value* output_list, const std::vect
 }
 
 void PathGradients::run_grad(Node* node, bool grad_mode) {
-  has_asked_ = true;
   const auto outputs = symbols_of(node->input(0));
   auto targets = symbols_of(node->input(1));
   const auto& given_item = values_.get(node->input(2));
@@ -343,11 +342,13 @@ void PathGradients::hand_out_leaves() {
   }
   if (made.empty())
     return;
-  if (!has_asked_)
-    throw NotRecordable("it has aten::requires_grad_ in it");
   for (auto* leaf : made) {
-    if (is_returned(graph, leaf) &&
-        (leaves_.count(leaf) == 0 || !builder_.make_before_regions(leaf)))
+    if (!is_returned(graph, leaf))
+      continue;
+    const bool is_handed_out =
+        leaves_.count(leaf) != 0 &&
+        (builder_.make_before_regions(leaf) || (!has_complex_ && builder_.return_leaf(leaf)));
+    if (!is_handed_out)
       throw NotRecordable("it returns a leaf that it made");
   }
 }

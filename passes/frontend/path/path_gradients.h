@@ -53,8 +53,8 @@ class PathGradients {
                                     bool grad_mode);
 
   // To be called when the path is complete. Leaves that requires_grad_() made and the caller gets
-  // are made before all regions, because the caller may ask for their gradients, and a region would
-  // return another tensor. Throws NotRecordable where that cannot be.
+  // are made outside of the regions (returned_leaves.h), because the caller may ask for their
+  // gradients, and a region would return another tensor. Throws NotRecordable where that cannot be.
   void hand_out_leaves();
 
  private:
@@ -103,7 +103,6 @@ class PathGradients {
   // What requires_grad_(False) made of a leaf, and the leaf: where that is marked again, eager
   // PyTorch's gradients of it come from what has read it before, too.
   std::unordered_map<const torch::jit::Value*, torch::jit::Value*> detached_;
-  bool has_asked_ = false;    // for a gradient
   bool has_complex_ = false;  // a tensor of complex numbers was read or made
 };
 

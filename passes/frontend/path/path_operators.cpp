@@ -7,7 +7,9 @@
 #include <exception>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "ir/check_blocks.h"
 #include "ir/functionalize.h"
@@ -42,6 +44,22 @@ bool may_ask_for_layout(const Node* node) {
     if (is_format ? type.kind() != c10::TypeKind::NoneType
                   : !is_constant && type.kind() != c10::TypeKind::TensorType)
       return true;
+  }
+  return false;
+}
+
+// Returns whether the value is computed from a gradient that the method asks for. The run that
+// records the path has zeros in its place.
+bool depends_on_gradient(const Value* value) {
+  std::vector<const Value*> pending{value};
+  std::unordered_set<const Node*> seen;
+  while (!pending.empty()) {
+    const auto* maker = pending.back()->node();
+    pending.pop_back();
+    if (maker->kind() == symbols::kGradient)
+      return true;
+    if (seen.insert(maker).second)
+      pending.insert(pending.end(), maker->inputs().begin(), maker->inputs().end());
   }
   return false;
 }
@@ -402,7 +420,7 @@ bool PathOperators::keep_check(Node* node) {
   bool raises = false;
   for_each_node(node->blocks()[taken ? 0 : 1],
                 [&](Node* inner) { raises = raises || inner->kind() == prim::RaiseException; });
-  if (raises)
+  if (raises && !depends_on_gradient(condition.symbol))
     throw CallRaises();
   std::unordered_map<Value*, Value*> symbols;
   for (auto* value : free_values(node))

@@ -57,7 +57,8 @@ class PathOperators {
 
   // Keeps an `if` that only raises errors or warns as it is: what it checks need not hold for the
   // path to be taken. Returns false, and does nothing, for other `if`s and for a condition that is
-  // a constant of the path. Throws NotRecordable if this call takes a block that raises.
+  // a constant of the path. Throws NotRecordable if this call takes a block that raises, unless
+  // gradients that the method asks for decide that.
   bool keep_check(torch::jit::Node* node);
 
  private:

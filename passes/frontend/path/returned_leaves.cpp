@@ -10,6 +10,7 @@
 
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "runtime/returned_leaf.h"
 
 namespace aten_recompute {
 namespace {
@@ -43,7 +44,7 @@ bool may_run_before_regions(const Node* node) {
 Value* without_leaf(const Node* node, Value* input) {
   const bool is_detached_leaf =
       node->kind() == aten::detach && input->node()->kind() == symbols::kRequireGrad;
-  return is_detached_leaf ? input->node()->input() : input;
+  return is_detached_leaf ? input->node()->input(0) : input;
 }
 
 // Collects the nodes behind `start` that make the value, each after those that it reads.
@@ -83,11 +84,41 @@ bool is_written(const Value* value) {
   });
 }
 
+bool makes_container(const Node* node) {
+  const auto outputs = node->outputs();
+  return outputs.size() == 1 && !is_tensor_type(*outputs[0]->type()) &&
+         contains_tensor(*outputs[0]->type());
+}
+
+// Collects the containers that hold the value and that the path returns, at any depth, each after
+// those that it holds. Returns false where something else reads one of them.
+bool collect_returned_containers(const Value* value, std::vector<Node*>& containers) {
+  for (const auto& use : value->uses()) {
+    auto* user = use.user;
+    if (!makes_container(user) ||
+        std::find(containers.begin(), containers.end(), user) != containers.end())
+      continue;
+    const auto& uses = user->output()->uses();
+    const auto is_returned = [](const torch::jit::Use& each) {
+      return each.user->kind() == c10::prim::Return || makes_container(each.user);
+    };
+    const auto num_returned = std::count_if(uses.begin(), uses.end(), is_returned);
+    if (num_returned == 0)
+      continue;  // an operator's operands
+    if (num_returned != static_cast<std::ptrdiff_t>(uses.size()))
+      return false;
+    containers.push_back(user);
+    if (!collect_returned_containers(user->output(), containers))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool make_leaf_before_regions(Value* leaf, Node* start) {
   auto* mark = leaf->node();
-  auto* marked = mark->input();
+  auto* marked = mark->input(0);
   Makers makers(start);
   if (marked->uses().size() != 1 || !makers.add(marked) || !makes_tensors(marked->node()))
     return false;
@@ -112,6 +143,42 @@ bool make_leaf_before_regions(Value* leaf, Node* start) {
   made->output()->copyMetadata(leaf);
   leaf->replaceAllUsesWith(made->output());
   mark->destroy();
+  return true;
+}
+
+bool return_leaf_of_region(Value* leaf, Node* start, int64_t number) {
+  std::vector<Node*> containers;
+  if (!collect_returned_containers(leaf, containers))
+    return false;
+  auto* graph = leaf->owningGraph();
+  auto* end = graph->return_node();
+  std::vector<torch::jit::Use> uses;
+  for (const auto& use : leaf->uses()) {
+    if (use.user == end ||
+        std::find(containers.begin(), containers.end(), use.user) != containers.end())
+      uses.push_back(use);
+  }
+  if (uses.empty())
+    return false;
+  Value* place = nullptr;
+  {
+    const torch::jit::WithInsertPoint guard(start);
+    place = graph->insert(kLeafPlace, {number});
+    place->node()->i_(symbols::kBeforeRegions, 1);
+  }
+  leaf->node()->addInput(place);
+  const torch::jit::WithInsertPoint guard(end);
+  // The region's output leads nowhere: the gradient that the caller asks for is that of the leaf.
+  auto* content = graph->insert(c10::aten::detach, {leaf});
+  auto* returned = graph->insert(kReturnLeaf, {content, place});
+  content->node()->copyMetadata(leaf->node());
+  returned->node()->copyMetadata(leaf->node());
+  for (const auto& use : uses)
+    use.user->replaceInput(use.offset, returned);
+  std::sort(containers.begin(), containers.end(),
+            [](const Node* a, const Node* b) { return a->isBefore(b); });
+  for (auto* container : containers)
+    container->moveBefore(end);
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include "ir/check_blocks.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "runtime/returned_leaf.h"
 
 namespace aten_recompute {
 namespace {
@@ -88,6 +89,8 @@ Eligibility EligibilityChecker::check(Node* node) const {
     return {may_be_cast(node) ? Place::kBreak : Place::kOutside, "makes a list that leaves it"};
   if (node->hasAttribute(symbols::kBeforeRegions))
     return {Place::kBreak, "makes a tensor that regions take as an input"};
+  if (node->kind() == kReturnLeaf)
+    return {Place::kBreak, "hands a leaf to the caller"};
   if (node->kind() == prim::GetAttr) {
     return facts_.set_attributes.count(node->s(c10::attr::name)) != 0
                ? Eligibility{Place::kBreak, "reads an attribute that the method sets"}

@@ -92,9 +92,6 @@ class InADict(Copy):
         return {"positions": positions, "energy": energy, "force": force}
 
 
-ONE_REGION = [Copy, Shared, Filled, Part, Two, OfAnother, InADict]
-
-
 class ReadBefore(Copy):
     """What has read the tensor before it becomes a leaf adds nothing to its gradient."""
 
@@ -158,6 +155,46 @@ class WrittenLater(Copy):
         return positions, energy, force
 
 
+class OfComputed(Copy):
+    """Leaves of what the method has computed from parameters and from another leaf, in containers."""
+
+    def forward(self, x: Tensor) -> tuple[list[Tensor], dict[str, Tensor], Tensor]:
+        hidden = torch.tanh(x * self.weight)
+        first = (hidden * 2).detach().requires_grad_(True)
+        force = torch.autograd.grad([(torch.sin(first) ** 3 * hidden).sum()], [first], create_graph=True)[0]
+        assert force is not None
+        second = (force * first).detach().clone().requires_grad_(True)
+        return [first, second], {"first": first}, (second * torch.exp(first) + force * hidden).sum()
+
+
+class OnlyHandedOn(Copy):
+    """Nothing is computed from the leaf, such as a state that the next call begins with."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        positions = x.detach().clone().requires_grad_(True)
+        force = torch.autograd.grad([torch.sin(positions * self.weight).sum()], [positions], create_graph=True)[0]
+        assert force is not None
+        return torch.tanh(force).detach().requires_grad_(), force
+
+
+ONE_REGION = [
+    Copy,
+    Shared,
+    Filled,
+    Part,
+    Two,
+    OfAnother,
+    InADict,
+    ReadBefore,
+    Computed,
+    Drawn,
+    Written,
+    WrittenLater,
+    OfComputed,
+    OnlyHandedOn,
+]
+
+
 class Given(Copy):
     """The argument requires grad itself, so that the leaf is none."""
 
@@ -169,7 +206,7 @@ class Given(Copy):
         return positions, energy, force
 
 
-SEVERAL_REGIONS = [ReadBefore, Computed, Drawn, Written, WrittenLater, Given]
+SEVERAL_REGIONS = [Given]
 
 
 class Both(Copy):
@@ -333,3 +370,88 @@ def test_a_method_that_returns_a_leaf_is_one_region(model: type[nn.Module]) -> N
     lowered(torch.rand(5, 4))
     specialisation = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]
     assert (len(specialisation["regions"]), specialisation["breaks"]) == (1, [])
+
+
+class State(nn.Module):
+    """Truncated backpropagation through time: the method asks for no gradient itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 4))
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        loss = torch.zeros([], dtype=x.dtype)
+        for i in range(x.size(0)):
+            if i == 2:
+                state = state.detach().requires_grad_()
+            state = torch.tanh(state @ self.weight + x[i])
+            loss = loss + state.square().sum()
+        return loss, state.detach().requires_grad_()
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_state_that_the_next_call_begins_with(strategy: str) -> None:
+    torch.manual_seed(0)
+    eager = State()
+    x = torch.rand(3, 4, 4)
+    results = []
+    for module in (eager, lowered_copy(eager, strategy)):
+        state = torch.zeros(4)
+        states, losses = [], []
+        for inputs in x:
+            loss, state = module(inputs, state)
+            states.append(state)
+            losses.append(loss)
+        # The last state has no reader.
+        wanted = [*states[:-1], *module.parameters()]
+        results.append([*losses, *states, *torch.autograd.grad(sum(losses, torch.zeros([])), wanted)])
+    assert_same(results[1], results[0])
+
+
+@pytest.mark.lowered_only
+def test_a_method_that_hands_on_a_state_is_one_region() -> None:
+    lowered = lowered_copy(State(), "all")
+    lowered(torch.rand(4, 4), torch.zeros(4))
+    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    assert (len(specialisation["regions"]), specialisation["breaks"]) == (1, [])
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+@pytest.mark.parametrize("model", [Copy, Computed], ids=lambda model: model.__name__)
+def test_a_write_to_a_returned_leaf_is_noticed(model: type[nn.Module], strategy: str) -> None:
+    lowered = lowered_copy(model(), strategy)
+    positions, energy, _ = lowered(torch.rand(5, 4))
+    with torch.no_grad():
+        positions.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        energy.backward()
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+@pytest.mark.parametrize("model", [Copy, Computed, State], ids=lambda model: model.__name__)
+def test_a_returned_leaf_without_gradients(model: type[nn.Module], strategy: str) -> None:
+    eager = model().requires_grad_(False)
+    arguments = [torch.rand(4, 4), torch.zeros(4)][: 2 if model is State else 1]
+    results, kinds = [], []
+    for module in (eager, lowered_copy(eager, strategy)):
+        outputs = module(*arguments)
+        kinds.append([(output.requires_grad, output.is_leaf) for output in outputs])
+        results.append(list(outputs))
+    assert kinds[1] == kinds[0]
+    assert_same(results[1], results[0])
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_hooks_and_steps_of_a_returned_leaf(strategy: str) -> None:
+    torch.manual_seed(0)
+    eager = Computed()
+    results = []
+    for module in (eager, lowered_copy(eager, strategy)):
+        seen: list[Tensor] = []
+        positions, energy, force = module(torch.linspace(0, 1, 20).view(5, 4))
+        positions.register_hook(lambda gradient, seen=seen: seen.append(gradient.clone()))
+        (energy + force.square().sum()).backward()
+        torch.optim.SGD([positions], lr=0.1).step()
+        results.append([*seen, positions.grad, positions.detach()])
+    assert len(results[0]) == 3
+    assert_same(results[1], results[0])

@@ -103,3 +103,30 @@ def test_a_sum_of_gradients_lies_in_the_order_of_the_first(seed: int) -> None:
         module(x).sum().backward()
         gradients.append(x.grad)
     assert_same(gradients[1:], gradients[:1])
+
+
+class SavesAView(nn.Module):
+    """What the backward reads is a view of what the method returns, in a method that asks for a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        positions = x.detach().clone().requires_grad_(True)
+        hidden = torch.tanh(positions * self.weight)
+        copy = hidden.detach().clone()
+        energy = (torch.sin(copy.t() * hidden.t()) ** 3).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return copy, (energy * force).sum()
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_write_to_a_result_is_noticed_where_a_view_of_it_was_saved(strategy: str) -> None:
+    lowered = lowered_copy(SavesAView(), strategy)
+    copy, result = lowered(torch.rand(3, 4))
+    with torch.no_grad():
+        copy.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.backward()

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "ir/symbols.h"
+#include "runtime/returned_leaf.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
@@ -13,7 +14,8 @@ using torch::jit::Node;
 // A path that makes a leaf of %marked, which `maker` computes from %x. Regions begin at %read.
 class ReturnedLeaves {
  public:
-  explicit ReturnedLeaves(const std::string& maker)
+  explicit ReturnedLeaves(const std::string& maker, const std::string& end = "",
+                          const std::string& returned = "%leaf")
       : graph_(test::parse(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -22,12 +24,18 @@ graph(%x : Tensor):
   )" + maker + R"(
   %leaf : Tensor = aten_recompute::require_grad(%marked)
   %result : Tensor = aten::sin(%leaf)
-  return (%leaf, %result)
+  )" + end + R"(
+  return ()" + returned + R"(, %result)
 )")) {}
 
   bool make_before() {
     return make_leaf_before_regions(test::find_value(*graph_, "leaf"),
                                     test::find_value(*graph_, "read")->node());
+  }
+
+  bool return_leaf() {
+    return return_leaf_of_region(test::find_value(*graph_, "leaf"),
+                                 test::find_value(*graph_, "read")->node(), /*number=*/0);
   }
 
   Node* maker_of(const std::string& name) const { return test::find_value(*graph_, name)->node(); }
@@ -89,6 +97,59 @@ TEST(ReturnedLeaves, MemoryThatIsWrittenIsNotCopiedEarlier) {
   %written : Tensor = aten::zero_(%part)
   %marked : Tensor = aten::clone(%x, %none))");
   EXPECT_FALSE(path.make_before());
+}
+
+const std::string kComputed = R"(%inner : Tensor = aten::tanh(%x)
+  %marked : Tensor = aten::detach(%inner))";
+
+TEST(ReturnedLeaves, ALeafOfWhatARegionComputesIsMadeBehindIt) {
+  ReturnedLeaves path(kComputed);
+  EXPECT_TRUE(path.return_leaf());
+  const auto* returned = path.maker_of_result(0);
+  EXPECT_EQ(returned->kind(), kReturnLeaf);
+  EXPECT_TRUE(path.maker_of_result(1)->isBefore(returned));
+  const auto* mark = path.maker_of("leaf");
+  const auto* place = mark->input(1)->node();
+  EXPECT_EQ(place->kind(), kLeafPlace);
+  EXPECT_EQ(returned->input(1), mark->input(1));
+  EXPECT_TRUE(place->isBefore(path.maker_of("read")));
+  EXPECT_TRUE(place->hasAttribute(symbols::kBeforeRegions));
+  EXPECT_EQ(path.maker_of_result(1)->input(0), mark->output());
+}
+
+TEST(ReturnedLeaves, AContainerOfTheLeafIsMadeBehindIt) {
+  ReturnedLeaves path(kComputed, R"(%list : Tensor[] = prim::ListConstruct(%leaf)
+  %tuple : (Tensor, Tensor[]) = prim::TupleConstruct(%leaf, %list)
+  %stacked : Tensor = aten::cos(%leaf))",
+                      "%tuple");
+  EXPECT_TRUE(path.return_leaf());
+  const auto* tuple = path.maker_of_result(0);
+  const auto* returned = tuple->input(0)->node();
+  EXPECT_EQ(returned->kind(), kReturnLeaf);
+  EXPECT_EQ(path.maker_of("list")->input(0), returned->output());
+  EXPECT_TRUE(returned->isBefore(path.maker_of("list")));
+  EXPECT_TRUE(path.maker_of("list")->isBefore(tuple));
+  EXPECT_EQ(path.maker_of("stacked")->input(0), path.maker_of("leaf")->output());
+}
+
+TEST(ReturnedLeaves, AListThatAnOperatorReadsHoldsWhatTheRegionMakes) {
+  ReturnedLeaves path(kComputed, R"(%list : Tensor[] = prim::ListConstruct(%leaf, %read)
+  %stacked : Tensor = aten::stack(%list, %zero))");
+  EXPECT_TRUE(path.return_leaf());
+  EXPECT_EQ(path.maker_of("list")->input(0), path.maker_of("leaf")->output());
+}
+
+TEST(ReturnedLeaves, AReturnedListThatAnOperatorReadsTooIsRefused) {
+  ReturnedLeaves path(kComputed, R"(%list : Tensor[] = prim::ListConstruct(%leaf, %read)
+  %stacked : Tensor = aten::stack(%list, %zero))",
+                      "%list");
+  EXPECT_FALSE(path.return_leaf());
+  EXPECT_EQ(path.maker_of("leaf")->inputs().size(), 1);
+}
+
+TEST(ReturnedLeaves, AViewOfALeafIsNotTheLeaf) {
+  ReturnedLeaves path(kComputed, "%view : Tensor = aten::t(%leaf)", "%view");
+  EXPECT_FALSE(path.return_leaf());
 }
 
 }  // namespace
