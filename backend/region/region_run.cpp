@@ -306,7 +306,8 @@ void capture_outputs(RegionCall& call, std::vector<c10::IValue>& outputs,
     const auto i = gradient.df_input_captured_outputs[k];
     const bool is_output = i < gradient.f_real_outputs;
     const bool is_seen = compiled_region.shares_with_output()[k];
-    if (is_seen && !is_output)
+    // What may be an input itself has that input's versions, and a guard below.
+    if (is_seen && !is_output && compiled_region.aliased_inputs()[k].empty())
       share_version(outputs[i], outputs, gradient.f_real_outputs);
     const bool has_history =
         is_seen && outputs[i].isTensor() && outputs[i].toTensor().requires_grad();

@@ -16,6 +16,7 @@
 #include "ir/symbols.h"
 #include "passes/frontend/regions/mark_clobbered_reads.h"
 #include "passes/frontend/regions/region_eligibility.h"
+#include "passes/frontend/regions/whole_gradients.h"
 #include "passes/frontend/rewrites/fold_attributes.h"
 #include "passes/manager/pass_manager.h"
 #include "runtime/inner_gradient.h"
@@ -298,6 +299,22 @@ class BlockFormer {
            });
   }
 
+  // Returns whether the node detaches what the region makes, and nothing after the region reads that
+  // itself or views of it. The region returns the detached tensor then: no gradient comes for it.
+  bool detaches_only_result(Node* node) const {
+    if (node->kind() != c10::aten::detach || facts_.aliases.hasWriters(node->output()))
+      return false;
+    auto* base = memory_base(node->output());
+    return in_region_.count(base->node()) != 0 && makes_new_tensor(base) &&
+           std::all_of(region_.begin(), region_.end(), [&](Node* other) {
+             const auto outputs = other->outputs();
+             return other == node ||
+                    std::all_of(outputs.begin(), outputs.end(), [&](Value* output) {
+                      return !is_used_outside(output) || memory_base(output) != base;
+                    });
+           });
+  }
+
   // Returns whether the node can stand before the region, with what it reads of that: other views,
   // and numbers. Appends what has to stand there to `nodes`, in order.
   bool can_stand_before(Node* node, std::vector<Node*>& nodes) const {
@@ -388,7 +405,7 @@ class BlockFormer {
     for (auto it = region_.rbegin(); it != region_.rend(); ++it) {
       Node* node = *it;
       if (!can_stand_after(node) || takes_from_list_made_in(in_region_, node) ||
-          leaves_as_it_is(node))
+          leaves_as_it_is(node) || detaches_only_result(node))
         continue;
       const bool seen = std::any_of(node->outputs().begin(), node->outputs().end(),
                                     [&](Value* v) { return is_used_outside(v); });
@@ -525,44 +542,6 @@ bool runs_gradients(Graph& graph) {
   for_each_node(graph.block(),
                 [&](const Node* node) { runs = runs || node->kind() == symbols::kGradient; });
   return runs;
-}
-
-// Returns whether the value, or a tensor that it is computed from, is one of `values`.
-bool depends_on(const Value* value, const std::unordered_set<const Value*>& values,
-                std::unordered_set<const Value*>& seen) {
-  if (values.count(value) != 0)
-    return true;
-  if (!contains_tensor(*value->type()) || is_made_leaf(value) || !seen.insert(value).second)
-    return false;
-  const auto inputs = value->node()->inputs();
-  return std::any_of(inputs.begin(), inputs.end(),
-                     [&](const Value* input) { return depends_on(input, values, seen); });
-}
-
-// Returns whether the whole graph that each gradient of the region passes through is in it: no
-// input of the region is computed from a target that is an input, too.
-bool has_whole_gradients(const Node* region) {
-  auto& subgraph = *region->g(c10::attr::Subgraph);
-  std::unordered_set<const Value*> targets;
-  for (const auto* node : subgraph.nodes()) {
-    if (node->kind() != symbols::kGradient)
-      continue;
-    const auto request = GradientRequest::of(*node);
-    for (int64_t i = 0; i < request.num_targets; ++i) {
-      const auto* target = node->input(request.num_outputs + i);
-      if (target->node()->kind() == prim::Param)
-        targets.insert(region->input(target->offset()));
-    }
-  }
-  return std::none_of(region->inputs().begin(), region->inputs().end(), [&](const Value* input) {
-    std::unordered_set<const Value*> seen;
-    if (targets.count(input) != 0)
-      seen.insert(input);
-    const auto operands = input->node()->inputs();
-    return !targets.empty() && contains_tensor(*input->type()) && !is_made_leaf(input) &&
-           std::any_of(operands.begin(), operands.end(),
-                       [&](const Value* operand) { return depends_on(operand, targets, seen); });
-  });
 }
 
 // Returns whether each gradient that the method asks for is taken within one region.

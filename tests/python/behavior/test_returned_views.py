@@ -130,3 +130,26 @@ def test_a_write_to_a_result_is_noticed_where_a_view_of_it_was_saved(strategy: s
         copy.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         result.backward()
+
+
+class ReturnsTheArgument(nn.Module):
+    """An operator that has nothing to do returns the argument itself, which is saved and returned."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        same = x.contiguous()
+        positions = same.detach().requires_grad_(True)
+        gradient = torch.autograd.grad([torch.sin(positions * same).sum()], [positions], create_graph=True)[0]
+        assert gradient is not None
+        return same, (gradient * torch.cos(same)).sum()
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_an_argument_keeps_its_version(strategy: str) -> None:
+    lowered = lowered_copy(ReturnsTheArgument(), strategy)
+    start = torch.rand(3, 4, requires_grad=True)
+    x = (start * 2).mul_(2).add_(1)
+    _, result = lowered(x)
+    assert x._version == 2
+    x.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.backward()
