@@ -299,8 +299,9 @@ class BlockFormer {
            });
   }
 
-  // Returns whether the node detaches what the region makes, and nothing after the region reads that
-  // itself or views of it. The region returns the detached tensor then: no gradient comes for it.
+  // Returns whether the node detaches what the region makes, and nothing after the region reads
+  // that itself or views of it. The region returns the detached tensor then: no gradient comes for
+  // it.
   bool detaches_only_result(Node* node) const {
     if (node->kind() != c10::aten::detach || facts_.aliases.hasWriters(node->output()))
       return false;
