@@ -23,6 +23,33 @@ USES = [
     "{g}.detach() * {x}",
     "{g}.clone()",
 ]
+TARGETS = [
+    "input",
+    "input",
+    "input",
+    "leaf",
+    "leaf",
+    "leaf",
+    "kept leaf",
+    "returned leaf",
+    "marked",
+    "marked",
+    "middle",
+    "middle",
+    "view",
+    "write",
+    "any",
+]
+# What requires_grad_() marks. Those without an operator to run are the tensor itself.
+MARKED = [
+    "torch.tanh({x})",
+    "{x} * 0.5",
+    "{x}.double()",
+    "{x}.contiguous()",
+    "{x}.detach().double()",
+    "{x}.detach().contiguous()",
+    "torch.tanh({x}).double()",
+]
 REDUCTIONS = [
     "({x}).sum()",
     "({x}).mean()",
@@ -58,9 +85,7 @@ def inner_grad(w: Writer, indent: int) -> None:
 
 def target(w: Writer, indent: int, name: str, shape: Shape) -> str:
     """Writes, or picks, what a gradient is asked for: an input, a new leaf, a value in the middle, or a view."""
-    kind = w.pick(
-        ["input", "input", "leaf", "leaf", "kept leaf", "middle", "middle", "view", "write", "leaf", "input", "any"]
-    )
+    kind = w.pick(TARGETS)
     if kind == "any" and w.chance():
         return w.tensor(shape)
     of_shape = [leaf for leaf, known in w.leaves if known == shape]
@@ -68,6 +93,16 @@ def target(w: Writer, indent: int, name: str, shape: Shape) -> str:
         return w.pick(of_shape)
     if kind == "kept leaf":
         w.say(indent, f"{name} = {w.tensor(shape)}.detach().requires_grad_(True)")
+    elif kind == "returned leaf":
+        w.say(indent, f"{name} = ({w.expression(shape)}).detach().requires_grad_(True)")
+        if indent == 1:
+            w.returned.append(name)
+    elif kind == "marked":
+        w.say(indent, f"{name} = {w.pick(MARKED).format(x=w.tensor(shape))}")
+        if w.chance():
+            w.say(indent, f"{name}r = {name} * 0.5")
+            w.know(f"{name}r", shape)
+        w.say(indent, f"{name}.requires_grad_(True)")
     elif kind == "middle" and of_shape:
         w.say(indent, f"{name} = {w.expression(shape)} + {w.pick(of_shape)} * 0.75")
     elif kind == "view" and of_shape:

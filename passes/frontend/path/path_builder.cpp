@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 
@@ -137,6 +138,44 @@ Node* PathBuilder::add_copy_at_start(Node* node, Value* input,
   copy->copyMetadata(node);
   describe_outputs(*copy, node->outputs());
   return graph_->insertNode(copy);
+}
+
+Value* PathBuilder::ask_at_start(c10::Symbol question, Value* given) {
+  auto* node = graph_->create(question, {given}, 1);
+  node->output()->setType(c10::BoolType::get());
+  auto* answer = add_copy_at_start(node, given)->output();
+  node->destroy();
+  return answer;
+}
+
+bool PathBuilder::is_read(const Value* given) const {
+  static const auto is_same = c10::Symbol::fromQualString("aten_recompute::is_same_tensor");
+  return std::any_of(given->uses().begin(), given->uses().end(), [&](const torch::jit::Use& use) {
+    const auto outputs = use.user->outputs();
+    return !use.user->isBefore(start_) &&
+           std::any_of(outputs.begin(), outputs.end(), [](const Value* output) {
+             // What was only found to be the tensor itself is no result.
+             const auto& uses = output->uses();
+             return contains_tensor(*output->type()) &&
+                    (uses.empty() || std::any_of(uses.begin(), uses.end(), [](const auto& each) {
+                       return each.user->kind() != is_same;
+                     }));
+           });
+  });
+}
+
+void PathBuilder::detach_for_readers(Value* given) {
+  // The loop changes the uses.  NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+  const std::vector<torch::jit::Use> uses(given->uses());
+  auto* detached = graph_->create(aten::detach, {given}, 1)->insertBefore(start_)->output();
+  detached->setType(given->type());
+  for (const auto& use : uses) {
+    if (use.user->isBefore(start_))
+      continue;
+    if (mutates_an_argument(use.user))
+      throw NotRecordable("it marks an argument as a leaf to which it has written");
+    use.user->replaceInput(use.offset, detached);
+  }
 }
 
 Node* PathBuilder::add_copy(Node* node, const std::vector<Value*>& inputs) {

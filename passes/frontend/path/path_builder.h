@@ -66,11 +66,18 @@ class PathBuilder {
   // method was given, and the constant, if there is one.
   torch::jit::Node* add_copy_at_start(torch::jit::Node* node, torch::jit::Value* input,
                                       const std::optional<c10::IValue>& constant = std::nullopt);
+  // Adds a question about a tensor that the method was given, before all that the path computes.
+  // Returns the answer.
+  torch::jit::Value* ask_at_start(c10::Symbol question, torch::jit::Value* given);
   // Notes that `value` is another name of a tensor that the method was given, which later nodes
   // read in its place.
   void rename_given(torch::jit::Value* tensor, torch::jit::Value* value) {
     given_names_[tensor] = value;
   }
+  // Returns whether the path has computed something from a tensor that the method was given.
+  bool is_read(const torch::jit::Value* given) const;
+  // Has all that the path has computed so far read the tensor detached.
+  void detach_for_readers(torch::jit::Value* given);
   // Adds a read of an attribute. It comes before all that the path computes.
   torch::jit::Value* add_attribute(torch::jit::Value* object, const std::string& name);
   // Adds a copy of an attribute that the path writes to at its end. It is made where the attribute

@@ -143,6 +143,13 @@ Value* PathGradients::first_name(const Item& target, Value* symbol) {
   return first;
 }
 
+bool PathGradients::require_same(const Item& item, Value* symbol, Value* other) {
+  const auto found = names_.find(item.value.toTensor().unsafeGetTensorImpl());
+  const bool is_same = found != names_.end() && found->second.symbols.count(other) != 0;
+  builder_.check(builder_.add(kIsSameTensor, {symbol, other}, c10::BoolType::get()), is_same);
+  return is_same;
+}
+
 bool PathGradients::is_reached(const Value* target, const std::vector<Value*>& outputs) const {
   const auto reached = reach_forward(*builder_.graph(), {target}, nullptr, [&](const Value* value) {
     return integers_.count(value) != 0;
@@ -302,7 +309,7 @@ bool PathGradients::requires_grad_already(Value* symbol, bool grad_mode) const {
   return makes_leaf(symbol->node()) || (grad_mode && origins_of(symbol, grad_mode).has_leaf);
 }
 
-std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, bool grad_mode) {
+std::optional<bool> PathGradients::requires_grad(Value* symbol, bool grad_mode) {
   if (makes_leaf(symbol->node()))
     return true;
   const auto origins = origins_of(symbol, grad_mode);
@@ -319,7 +326,7 @@ std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, 
       continue;
     Item answer;
     answer.value = tensor.requires_grad();
-    answer.symbol = builder_.add_copy(question, {value})->output();
+    answer.symbol = builder_.ask_at_start(c10::prim::requires_grad, value);
     if (tensor.requires_grad()) {
       if (!grad_mode)
         return std::nullopt;
@@ -330,6 +337,7 @@ std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, 
   }
   for (auto& answer : answers)
     builder_.require(answer);
+  without_grad_.insert(origins.given.begin(), origins.given.end());
   return false;
 }
 
@@ -340,8 +348,10 @@ void PathGradients::hand_out_leaves() {
     if (node->kind() == symbols::kRequireGrad)
       made.push_back(node->output());
   }
-  if (made.empty())
-    return;
+  for (auto* value : marked_) {
+    if (is_returned(graph, value))
+      throw NotRecordable("it returns a tensor that it marked");
+  }
   for (auto* leaf : made) {
     if (!is_returned(graph, leaf))
       continue;
@@ -363,7 +373,11 @@ Value* PathGradients::mark(Value* symbol) {
   }
   auto* leaf = builder_.add(symbols::kRequireGrad, {symbol}, c10::TensorType::get());
   const auto origins = origins_of(symbol, true);
-  if (!origins.has_leaf && !origins.is_unknown && origins.given.empty())
+  const bool is_leaf =
+      !origins.has_leaf && !origins.is_unknown &&
+      std::all_of(origins.given.begin(), origins.given.end(),
+                  [&](const Value* given) { return without_grad_.count(given) != 0; });
+  if (is_leaf)
     leaves_.insert(leaf);
   return leaf;
 }

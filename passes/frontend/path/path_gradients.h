@@ -36,6 +36,14 @@ class PathGradients {
   // raises an exception.
   void run_grad(torch::jit::Node* node, bool grad_mode);
 
+  // Returns whether `other` stands for the item's tensor, whose name is `symbol`, too. The path
+  // depends on it.
+  bool require_same(const Item& item, torch::jit::Value* symbol, torch::jit::Value* other);
+
+  // Notes that requires_grad_() of a tensor that the path made changes nothing. The caller may ask
+  // for the gradient of such a tensor, if it gets that.
+  void note_marked(torch::jit::Value* symbol) { marked_.push_back(symbol); }
+
   // Records requires_grad_() of a tensor that the path made. From then on each of its names is a
   // new value, because what was computed from it before has no gradient. With False, a leaf that
   // requires_grad_() made before is detached. Throws NotRecordable where the flag is False for any
@@ -48,9 +56,8 @@ class PathGradients {
 
   // Returns whether a tensor that the path computed has requires_grad, which follows from what it
   // was computed from; std::nullopt where that does not tell. The path depends on the answers of
-  // what the method was given, to copies of the node `question`, and on the grad mode.
-  std::optional<bool> requires_grad(torch::jit::Node* question, torch::jit::Value* symbol,
-                                    bool grad_mode);
+  // what the method was given, and on the grad mode.
+  std::optional<bool> requires_grad(torch::jit::Value* symbol, bool grad_mode);
 
   // To be called when the path is complete. Leaves that requires_grad_() made and the caller gets
   // are made outside of the regions (returned_leaves.h), because the caller may ask for their
@@ -100,6 +107,9 @@ class PathGradients {
   std::unordered_set<const torch::jit::Value*> integers_;
   // Of what requires_grad_() made: what is a leaf for sure, which nothing with a gradient computed.
   std::unordered_set<const torch::jit::Value*> leaves_;
+  std::vector<torch::jit::Value*> marked_;
+  // What the method was given without requires_grad, on which the path depends.
+  std::unordered_set<const torch::jit::Value*> without_grad_;
   // What requires_grad_(False) made of a leaf, and the leaf: where that is marked again, eager
   // PyTorch's gradients of it come from what has read it before, too.
   std::unordered_map<const torch::jit::Value*, torch::jit::Value*> detached_;

@@ -64,6 +64,12 @@ bool depends_on_gradient(const Value* value) {
   return false;
 }
 
+// Returns whether the operator may return its first operand itself.
+bool may_return_operand(const Node* node) {
+  return has_fact(node, Fact::kReturnsArgumentOfSameType) ||
+         has_fact(node, Fact::kReturnsArgumentOfSameLayout);
+}
+
 // Returns whether the block has no effect but to raise or warn, and has only operators and `if`s in
 // it: a loop in a check is decided, as other loops are.
 bool is_check(Block* block) {
@@ -359,35 +365,87 @@ bool PathOperators::may_be_callers(const Value* value) {
   return true;
 }
 
-bool PathOperators::run_requires_grad(Node* node) {
+// Operators such as to() and contiguous() return their operand where they have nothing to do.
+// requires_grad_() of their result marks the operand then.
+std::vector<Value*> PathOperators::take_name_of_operand(Item& tensor) {
+  std::vector<Value*> names;
+  bool follows_from_types = has_determined_type(tensor);
+  while (may_return_operand(tensor.symbol->node()) && !is_given(tensor.symbol)) {
+    auto* maker = tensor.symbol->node();
+    auto* operand = maker->input(0);
+    if (!builder_.memory().is_current(operand))
+      throw NotRecordable("it marks a leaf that was written to by another name");
+    const bool is_operand = gradients_.require_same(tensor, tensor.symbol, operand);
+    if (!is_operand)
+      break;
+    names.push_back(tensor.symbol);
+    tensor.symbol = operand;
+    follows_from_types = follows_from_types &&
+                         !has_fact(maker, Fact::kReturnsArgumentOfSameLayout) &&
+                         !may_ask_for_layout(maker);
+  }
+  if (!names.empty() && is_given(tensor.symbol)) {
+    // The caller's tensor is marked before the path can be left.
+    if (!follows_from_types)
+      throw NotRecordable("it marks an argument as a leaf if that has a certain layout");
+    attributes_.require_types();
+  }
+  return names;
+}
+
+void PathOperators::mark_given(Node* node, Item& tensor, bool flag,
+                               const std::vector<Value*>& names) {
+  // The path marks the tensor before all that it computes, and what it has computed from it so far
+  // has no gradient.
+  if (builder_.is_read(tensor.symbol)) {
+    Item answer;
+    answer.value = tensor.value.toTensor().requires_grad();
+    answer.symbol = builder_.ask_at_start(prim::requires_grad, tensor.symbol);
+    const bool is_marked = answer.value.toBool();
+    builder_.require(answer);
+    if (is_marked)
+      return;
+    builder_.detach_for_readers(tensor.symbol);
+  }
+  auto* copy = builder_.add_copy_at_start(node, tensor.symbol, flag);
+  writes_.add_other_change();
+  builder_.rename_given(tensor.symbol, copy->output());
+  for (auto* name : names)
+    builder_.rename_given(name, copy->output());
+  gradients_.note_only_name(tensor, copy->output());
+  tensor.symbol = copy->output();
+}
+
+bool PathOperators::run_requires_grad(Node* node, const std::function<bool()>& mode_now) {
   auto& tensor = values_.get(node->input(0));
   auto& flag = values_.get(node->input(1));
   if (tensor.symbol == nullptr || !tensor.is_tensor())
     return false;
   builder_.symbol_of(tensor, c10::TensorType::get());
   const bool sets = flag.is_constant() && flag.value.toBool();
-  if (is_read_of_input(tensor.symbol) && sets) {
-    auto* copy = builder_.add_copy_at_start(node, tensor.symbol, flag.value);
-    writes_.add_other_change();
-    builder_.rename_given(tensor.symbol, copy->output());
-    gradients_.note_only_name(tensor, copy->output());
-    auto item = tensor;
-    item.symbol = copy->output();
+  const auto names = sets ? take_name_of_operand(tensor) : std::vector<Value*>();
+  const auto finish = [&] {
+    const auto item = tensor;
     values_.set(node->output(), item);
     return true;
+  };
+  if (is_read_of_input(tensor.symbol) && sets) {
+    mark_given(node, tensor, sets, names);
+    return finish();
   }
   if (is_read_of_input(tensor.symbol) || tensor.symbol->node()->kind() == aten::requires_grad_) {
     // A method that leaves its input as it was: this comes after all that the path computes.
-    const auto item = tensor;
     if (!sets)
-      writes_.add_change(node, {item, flag});
-    values_.set(node->output(), item);
-    return true;
+      writes_.add_change(node, {tensor, flag});
+    return finish();
   }
-  const auto* maker = tensor.symbol->node();
-  if (is_given(tensor.symbol) || has_fact(maker, Fact::kReturnsArgumentOfSameType) ||
-      has_fact(maker, Fact::kReturnsArgumentOfSameLayout))
+  if (is_given(tensor.symbol) || (!sets && may_return_operand(tensor.symbol->node())))
     return false;  // it may be a tensor of the caller
+  // What has read a tensor with a gradient counts for that, and marking it changes nothing.
+  if (sets && gradients_.requires_grad(tensor.symbol, mode_now()).value_or(false)) {
+    gradients_.note_marked(tensor.symbol);
+    return finish();
+  }
   gradients_.run_requires_grad(node);
   return true;
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <functional>
 #include <unordered_set>
 #include <vector>
 
@@ -50,7 +51,9 @@ class PathOperators {
   // Runs requires_grad_(). Where the method was given the tensor as an input, or in one, the path
   // does so before all that it computes. Returns false, and does nothing, for other tensors of the
   // caller.
-  bool run_requires_grad(torch::jit::Node* node);
+  //
+  // `mode_now` returns whether gradients are enabled, on which the path depends then.
+  bool run_requires_grad(torch::jit::Node* node, const std::function<bool()>& mode_now);
   // Asks whether a tensor that the method was given requires grad. Returns false, and does nothing,
   // for other tensors.
   bool ask_requires_grad(torch::jit::Node* node);
@@ -62,6 +65,13 @@ class PathOperators {
   bool keep_check(torch::jit::Node* node);
 
  private:
+  // Records that the path marks a tensor that the method was given, which had other `names` before.
+  void mark_given(torch::jit::Node* node, Item& tensor, bool flag,
+                  const std::vector<torch::jit::Value*>& names);
+  // Gives a tensor the name of the operand that an operator has returned as it is, and the path
+  // depends on that. Returns the names that it had before. The item's tensor is the path's own if
+  // its name is not one of what the method was given.
+  std::vector<torch::jit::Value*> take_name_of_operand(Item& tensor);
   // Throws NotRecordable for a node that may write to an attribute that the path writes back, in
   // another way than functional operators do.
   void check_written(const torch::jit::Node* node, const std::vector<Item>& operands) const;

@@ -372,7 +372,8 @@ class PathRecorder {
     if (asks_autocast(node))
       return run_autocast_query(node);
     if (node->kind() == aten::requires_grad_ &&
-        (requires_grad_already(node) || operators_.run_requires_grad(node)))
+        (requires_grad_already(node) ||
+         operators_.run_requires_grad(node, [this] { return mode_now(); })))
       return;
     if (node->kind() == prim::requires_grad &&
         (operators_.ask_requires_grad(node) || ask_requires_grad_of_computed(node)))
@@ -443,7 +444,7 @@ class PathRecorder {
     if (tensor.symbol == nullptr || !tensor.is_tensor() || num_no_grad_ != 0 ||
         builder_.is_kept_inside(tensor.symbol))
       return false;
-    const auto answer = gradients_.requires_grad(node, tensor.symbol, grad_mode_);
+    const auto answer = gradients_.requires_grad(tensor.symbol, grad_mode_);
     if (!answer)
       return false;
     result_.grad_mode = grad_mode_;
