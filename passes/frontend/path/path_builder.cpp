@@ -148,9 +148,9 @@ Value* PathBuilder::ask_at_start(c10::Symbol question, Value* given) {
   return answer;
 }
 
-bool PathBuilder::is_read(const Value* given) const {
+bool PathBuilder::is_read(const Value* tensor) const {
   static const auto is_same = c10::Symbol::fromQualString("aten_recompute::is_same_tensor");
-  return std::any_of(given->uses().begin(), given->uses().end(), [&](const torch::jit::Use& use) {
+  return std::any_of(tensor->uses().begin(), tensor->uses().end(), [&](const torch::jit::Use& use) {
     const auto outputs = use.user->outputs();
     return !use.user->isBefore(start_) &&
            std::any_of(outputs.begin(), outputs.end(), [](const Value* output) {

@@ -74,8 +74,8 @@ class PathBuilder {
   void rename_given(torch::jit::Value* tensor, torch::jit::Value* value) {
     given_names_[tensor] = value;
   }
-  // Returns whether the path has computed something from a tensor that the method was given.
-  bool is_read(const torch::jit::Value* given) const;
+  // Returns whether the path has computed something from the tensor.
+  bool is_read(const torch::jit::Value* tensor) const;
   // Has all that the path has computed so far read the tensor detached.
   void detach_for_readers(torch::jit::Value* given);
   // Adds a read of an attribute. It comes before all that the path computes.

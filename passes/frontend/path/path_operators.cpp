@@ -443,7 +443,9 @@ bool PathOperators::run_requires_grad(Node* node, const std::function<bool()>& m
     return false;  // it may be a tensor of the caller
   // What has read a tensor with a gradient counts for that, and marking it changes nothing.
   if (sets && gradients_.requires_grad(tensor.symbol, mode_now()).value_or(false)) {
-    gradients_.note_marked(tensor.symbol);
+    // Where it was read before, no cut of the method lies before all of its readers.
+    if (!builder_.is_read(tensor.symbol))
+      gradients_.note_marked(tensor.symbol);
     return finish();
   }
   gradients_.run_requires_grad(node);
