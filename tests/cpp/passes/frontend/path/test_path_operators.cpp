@@ -137,6 +137,10 @@ graph(%x : Tensor, %y : Tensor):
   EXPECT_THROW(run("aten::mm"), NotRecordable);
 }
 
+bool with_gradients() {
+  return true;
+}
+
 TEST_F(PathOperatorsTest, RequiresGradOfAnInputComesFirst) {
   set_method(R"(
 graph(%x : Tensor, %yes : bool):
@@ -149,12 +153,52 @@ graph(%x : Tensor, %yes : bool):
   set_constant("yes", true);
   run("aten::relu");
   const auto nodes = test::find_nodes(*method_, "aten::requires_grad_");
-  EXPECT_TRUE(operators_.run_requires_grad(nodes[0]));
-  EXPECT_TRUE(operators_.run_requires_grad(nodes[1]));
+  EXPECT_TRUE(operators_.run_requires_grad(nodes[0], with_gradients));
+  EXPECT_TRUE(operators_.run_requires_grad(nodes[1], with_gradients));
   EXPECT_TRUE(writes_.has_changes());
-  const auto listing = test::listing(*builder_.graph());
-  EXPECT_EQ(listing.at(0), "leaf = aten::requires_grad_(x, True)");
-  EXPECT_THAT(listing.back(), HasSubstr("aten_recompute::require_grad(y)"));
+  // What has read the input before has no gradient, if the input has none.
+  EXPECT_THAT(test::listing(*builder_.graph()),
+              ElementsAre(HasSubstr("prim::requires_grad(x)"), HasSubstr("aten::detach(x)"),
+                          "leaf = aten::requires_grad_(x, True)", HasSubstr("aten::relu("),
+                          HasSubstr("aten_recompute::check_path"),
+                          HasSubstr("aten_recompute::require_grad(y)")));
+}
+
+TEST_F(PathOperatorsTest, ALeafOfAConversionIsTheOperandItself) {
+  set_method(R"(
+graph(%x : Tensor, %no : bool, %yes : bool, %none : NoneType, %type : int):
+  %y : Tensor = aten::to(%x, %type, %no, %no, %none)
+  %leaf : Tensor = aten::requires_grad_(%y, %yes)
+  return (%leaf)
+)");
+  give(0, at::ones({2}));
+  set_constant("no", false);
+  set_constant("yes", true);
+  set_constant("none", c10::IValue());
+  set_constant("type", static_cast<int64_t>(at::kFloat));
+  run("aten::to");
+  const auto nodes = test::find_nodes(*method_, "aten::requires_grad_");
+  EXPECT_TRUE(operators_.run_requires_grad(nodes[0], with_gradients));
+  EXPECT_EQ(test::listing(*builder_.graph()).at(0), "leaf = aten::requires_grad_(x, True)");
+}
+
+TEST_F(PathOperatorsTest, AConversionThatCopiesIsALeafOfThePath) {
+  set_method(R"(
+graph(%x : Tensor, %no : bool, %yes : bool, %none : NoneType, %type : int):
+  %y : Tensor = aten::to(%x, %type, %no, %no, %none)
+  %leaf : Tensor = aten::requires_grad_(%y, %yes)
+  return (%leaf)
+)");
+  give(0, at::ones({2}));
+  set_constant("no", false);
+  set_constant("yes", true);
+  set_constant("none", c10::IValue());
+  set_constant("type", static_cast<int64_t>(at::kDouble));
+  run("aten::to");
+  const auto nodes = test::find_nodes(*method_, "aten::requires_grad_");
+  EXPECT_TRUE(operators_.run_requires_grad(nodes[0], with_gradients));
+  EXPECT_THAT(test::listing(*builder_.graph()).back(),
+              HasSubstr("aten_recompute::require_grad(y)"));
 }
 
 class KeepCheckTest : public PathOperatorsTest {
