@@ -442,7 +442,11 @@ bool PathOperators::run_requires_grad(Node* node, const std::function<bool()>& m
   if (is_given(tensor.symbol) || (!sets && may_return_operand(tensor.symbol->node())))
     return false;  // it may be a tensor of the caller
   // What has read a tensor with a gradient counts for that, and marking it changes nothing.
-  if (sets && gradients_.requires_grad(tensor.symbol, mode_now()).value_or(false)) {
+  const auto answer =
+      sets ? gradients_.requires_grad(tensor.symbol, mode_now()) : std::optional(false);
+  if (!answer && builder_.is_read(tensor.symbol))
+    return false;
+  if (answer.value_or(false)) {
     // Where it was read before, no cut of the method lies before all of its readers.
     if (!builder_.is_read(tensor.symbol))
       gradients_.note_marked(tensor.symbol);
