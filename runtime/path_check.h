@@ -2,6 +2,8 @@
 // (passes/frontend/path/record_path.h).
 #pragma once
 
+#include <ATen/core/interned_strings.h>
+
 #include <cstdint>
 #include <optional>
 
@@ -11,6 +13,9 @@ namespace aten_recompute {
 // () throws an error where the first two differ, and notes for path_left() that this was the
 // reason. aten_recompute::is_same_tensor(Tensor self, Tensor other) -> bool answers such a check.
 void register_path_operators();
+
+inline const c10::Symbol kIsSameTensor =
+    c10::Symbol::fromQualString("aten_recompute::is_same_tensor");
 
 // Returns the place of the check that has failed on this thread since the last call of this
 // function; nullopt if none has.

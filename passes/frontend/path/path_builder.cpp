@@ -7,6 +7,7 @@
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/frontend/rewrites/not_recordable.h"
+#include "runtime/path_check.h"
 
 namespace aten_recompute {
 namespace {
@@ -140,16 +141,17 @@ Node* PathBuilder::add_copy_at_start(Node* node, Value* input,
   return graph_->insertNode(copy);
 }
 
-Value* PathBuilder::ask_at_start(c10::Symbol question, Value* given) {
-  auto* node = graph_->create(question, {given}, 1);
-  node->output()->setType(c10::BoolType::get());
-  auto* answer = add_copy_at_start(node, given)->output();
-  node->destroy();
+Item PathBuilder::ask_requires_grad(Value* given, const at::Tensor& tensor) {
+  auto* question = graph_->create(prim::requires_grad, {given}, 1);
+  question->output()->setType(c10::BoolType::get());
+  Item answer;
+  answer.value = tensor.requires_grad();
+  answer.symbol = add_copy_at_start(question, given)->output();
+  question->destroy();
   return answer;
 }
 
 bool PathBuilder::is_read(const Value* tensor) const {
-  static const auto is_same = c10::Symbol::fromQualString("aten_recompute::is_same_tensor");
   return std::any_of(tensor->uses().begin(), tensor->uses().end(), [&](const torch::jit::Use& use) {
     const auto outputs = use.user->outputs();
     return !use.user->isBefore(start_) &&
@@ -158,7 +160,7 @@ bool PathBuilder::is_read(const Value* tensor) const {
              const auto& uses = output->uses();
              return contains_tensor(*output->type()) &&
                     (uses.empty() || std::any_of(uses.begin(), uses.end(), [](const auto& each) {
-                       return each.user->kind() != is_same;
+                       return each.user->kind() != kIsSameTensor;
                      }));
            });
   });

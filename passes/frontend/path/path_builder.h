@@ -66,9 +66,9 @@ class PathBuilder {
   // method was given, and the constant, if there is one.
   torch::jit::Node* add_copy_at_start(torch::jit::Node* node, torch::jit::Value* input,
                                       const std::optional<c10::IValue>& constant = std::nullopt);
-  // Adds a question about a tensor that the method was given, before all that the path computes.
-  // Returns the answer.
-  torch::jit::Value* ask_at_start(c10::Symbol question, torch::jit::Value* given);
+  // Asks, before all that the path computes, whether a tensor that the method was given requires
+  // grad. `tensor` is that of this call. Returns the answer.
+  Item ask_requires_grad(torch::jit::Value* given, const at::Tensor& tensor);
   // Notes that `value` is another name of a tensor that the method was given, which later nodes
   // read in its place.
   void rename_given(torch::jit::Value* tensor, torch::jit::Value* value) {

@@ -11,6 +11,7 @@
 #include "passes/frontend/path/given_values.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 #include "runtime/inner_gradient.h"
+#include "runtime/path_check.h"
 
 namespace aten_recompute {
 
@@ -18,8 +19,6 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 namespace {
-
-const auto kIsSameTensor = c10::Symbol::fromQualString("aten_recompute::is_same_tensor");
 
 bool may_have_gradient(const at::Tensor& tensor) {
   return at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type());
@@ -95,6 +94,11 @@ bool is_returned(torch::jit::Graph& graph, Value* leaf) {
 }
 
 }  // namespace
+
+bool may_return_operand(const Node* node) {
+  return has_fact(node, Fact::kReturnsArgumentOfSameType) ||
+         has_fact(node, Fact::kReturnsArgumentOfSameLayout);
+}
 
 void PathGradients::note_result(const c10::IValue& result, const Value* symbol) {
   if (!result.isTensor() || !result.toTensor().defined())
@@ -275,9 +279,7 @@ PathGradients::Origins PathGradients::origins_of(Value* symbol, bool grad_mode) 
   // nothing to do returns such a tensor itself.
   const auto passes = [&](const Node* node) {
     return !is_non_differentiable(node) && !node->hasAttribute(symbols::kWithoutGraph) &&
-           (grad_mode || may_alias_an_argument(node) ||
-            has_fact(node, Fact::kReturnsArgumentOfSameType) ||
-            has_fact(node, Fact::kReturnsArgumentOfSameLayout));
+           (grad_mode || may_alias_an_argument(node) || may_return_operand(node));
   };
   Origins origins;
   std::vector<Value*> pending{symbol};
@@ -324,9 +326,7 @@ std::optional<bool> PathGradients::requires_grad(Value* symbol, bool grad_mode) 
       return std::nullopt;
     if (!may_have_gradient(tensor))
       continue;
-    Item answer;
-    answer.value = tensor.requires_grad();
-    answer.symbol = builder_.ask_at_start(c10::prim::requires_grad, value);
+    auto answer = builder_.ask_requires_grad(value, tensor);
     if (tensor.requires_grad()) {
       if (!grad_mode)
         return std::nullopt;

@@ -14,6 +14,9 @@
 
 namespace aten_recompute {
 
+// Returns whether the operator may return its first operand itself, as to() and contiguous() do.
+bool may_return_operand(const torch::jit::Node* node);
+
 // Records calls of torch.autograd.grad() and requires_grad_(). A path is recorded without
 // gradients, so that what it costs is a forward without its backward. Whether a gradient is None
 // follows from the operators between a target and the outputs; what it is nobody knows then, and

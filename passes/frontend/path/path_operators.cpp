@@ -64,12 +64,6 @@ bool depends_on_gradient(const Value* value) {
   return false;
 }
 
-// Returns whether the operator may return its first operand itself.
-bool may_return_operand(const Node* node) {
-  return has_fact(node, Fact::kReturnsArgumentOfSameType) ||
-         has_fact(node, Fact::kReturnsArgumentOfSameLayout);
-}
-
 // Returns whether the block has no effect but to raise or warn, and has only operators and `if`s in
 // it: a loop in a check is decided, as other loops are.
 bool is_check(Block* block) {
@@ -398,9 +392,7 @@ void PathOperators::mark_given(Node* node, Item& tensor, bool flag,
   // The path marks the tensor before all that it computes, and what it has computed from it so far
   // has no gradient.
   if (builder_.is_read(tensor.symbol)) {
-    Item answer;
-    answer.value = tensor.value.toTensor().requires_grad();
-    answer.symbol = builder_.ask_at_start(prim::requires_grad, tensor.symbol);
+    auto answer = builder_.ask_requires_grad(tensor.symbol, tensor.value.toTensor());
     const bool is_marked = answer.value.toBool();
     builder_.require(answer);
     if (is_marked)
@@ -467,11 +459,7 @@ bool PathOperators::ask_requires_grad(Node* node) {
   }
   if (!is_given(tensor.symbol))
     return false;
-  auto* copy = builder_.add_copy_at_start(node, tensor.symbol);
-  Item answer;
-  answer.value = tensor.value.toTensor().requires_grad();
-  answer.symbol = copy->output();
-  values_.set(node->output(), answer);
+  values_.set(node->output(), builder_.ask_requires_grad(tensor.symbol, tensor.value.toTensor()));
   return true;
 }
 

@@ -406,11 +406,11 @@ class BlockFormer {
     for (auto it = region_.rbegin(); it != region_.rend(); ++it) {
       Node* node = *it;
       if (!can_stand_after(node) || takes_from_list_made_in(in_region_, node) ||
-          leaves_as_it_is(node) || detaches_only_result(node))
+          leaves_as_it_is(node))
         continue;
       const bool seen = std::any_of(node->outputs().begin(), node->outputs().end(),
                                     [&](Value* v) { return is_used_outside(v); });
-      if (!seen)
+      if (!seen || detaches_only_result(node))
         continue;
       auto* copy = graph_.createClone(node, [](Value* v) { return v; });
       copy->insertBefore(first_after);

@@ -38,7 +38,7 @@ class WithHistory(Detached):
 
 
 class Written(Detached):
-    """The method writes to what it has detached."""
+    """The method returns a copy of what it has detached, to which it has written."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         hidden = (x * self.first).exp()

@@ -164,41 +164,34 @@ graph(%x : Tensor, %yes : bool):
                           HasSubstr("aten_recompute::require_grad(y)")));
 }
 
-TEST_F(PathOperatorsTest, ALeafOfAConversionIsTheOperandItself) {
-  set_method(R"(
+class MarkedConversionTest : public PathOperatorsTest {
+ protected:
+  // Marks the conversion of a float tensor to the type as a leaf. Returns the path.
+  std::vector<std::string> mark(at::ScalarType type) {
+    set_method(R"(
 graph(%x : Tensor, %no : bool, %yes : bool, %none : NoneType, %type : int):
   %y : Tensor = aten::to(%x, %type, %no, %no, %none)
   %leaf : Tensor = aten::requires_grad_(%y, %yes)
   return (%leaf)
 )");
-  give(0, at::ones({2}));
-  set_constant("no", false);
-  set_constant("yes", true);
-  set_constant("none", c10::IValue());
-  set_constant("type", static_cast<int64_t>(at::kFloat));
-  run("aten::to");
-  const auto nodes = test::find_nodes(*method_, "aten::requires_grad_");
-  EXPECT_TRUE(operators_.run_requires_grad(nodes[0], with_gradients));
-  EXPECT_EQ(test::listing(*builder_.graph()).at(0), "leaf = aten::requires_grad_(x, True)");
+    give(0, at::ones({2}));
+    set_constant("no", false);
+    set_constant("yes", true);
+    set_constant("none", c10::IValue());
+    set_constant("type", static_cast<int64_t>(type));
+    run("aten::to");
+    const auto nodes = test::find_nodes(*method_, "aten::requires_grad_");
+    EXPECT_TRUE(operators_.run_requires_grad(nodes[0], with_gradients));
+    return test::listing(*builder_.graph());
+  }
+};
+
+TEST_F(MarkedConversionTest, ALeafOfAConversionIsTheOperandItself) {
+  EXPECT_EQ(mark(at::kFloat).at(0), "leaf = aten::requires_grad_(x, True)");
 }
 
-TEST_F(PathOperatorsTest, AConversionThatCopiesIsALeafOfThePath) {
-  set_method(R"(
-graph(%x : Tensor, %no : bool, %yes : bool, %none : NoneType, %type : int):
-  %y : Tensor = aten::to(%x, %type, %no, %no, %none)
-  %leaf : Tensor = aten::requires_grad_(%y, %yes)
-  return (%leaf)
-)");
-  give(0, at::ones({2}));
-  set_constant("no", false);
-  set_constant("yes", true);
-  set_constant("none", c10::IValue());
-  set_constant("type", static_cast<int64_t>(at::kDouble));
-  run("aten::to");
-  const auto nodes = test::find_nodes(*method_, "aten::requires_grad_");
-  EXPECT_TRUE(operators_.run_requires_grad(nodes[0], with_gradients));
-  EXPECT_THAT(test::listing(*builder_.graph()).back(),
-              HasSubstr("aten_recompute::require_grad(y)"));
+TEST_F(MarkedConversionTest, AConversionThatCopiesIsALeafOfThePath) {
+  EXPECT_THAT(mark(at::kDouble).back(), HasSubstr("aten_recompute::require_grad(y)"));
 }
 
 class KeepCheckTest : public PathOperatorsTest {
