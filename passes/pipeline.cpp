@@ -260,6 +260,19 @@ bool has_backward(const std::shared_ptr<Graph>& region) try {
   return false;
 }
 
+std::optional<bool> output_requires_grad(const std::shared_ptr<Graph>& graph,
+                                         const std::vector<bool>& requires_grad) try {
+  const auto expanded = expand_gradients(graph, requires_grad);
+  const auto nodes = expanded->nodes();
+  if (std::any_of(nodes.begin(), nodes.end(), [](const torch::jit::Node* node) {
+        return node->kind() == symbols::kOperatorGradient;
+      }))
+    return std::nullopt;
+  return differentiate(expanded, requires_grad, {true}).output_requires_grad[0];
+} catch (const NotDifferentiable&) {
+  return std::nullopt;
+}
+
 void finish_backward(RegionGraphs& graphs) {
   auto& backward = graphs.gradient.df;
   std::set<size_t> of_casts;

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "ir/joint_graph.h"
@@ -41,6 +43,12 @@ RegionProfile profile_region(const RegionInput& input);
 // Returns whether the region's operators have a backward that is built ahead of time, whichever of
 // its tensors require grad. Casts of autocast are not looked at.
 bool has_backward(const std::shared_ptr<torch::jit::Graph>& region);
+
+// Returns whether the only output of a straight-line graph has requires_grad, as it would as a
+// region. `requires_grad[i]`: input i has it. Returns std::nullopt where there is no such region,
+// and where an operator without a formula decides it (symbols::kOperatorGradient).
+std::optional<bool> output_requires_grad(const std::shared_ptr<torch::jit::Graph>& graph,
+                                         const std::vector<bool>& requires_grad);
 
 // Does what compile_region() does last: brings the backward into the form that runs. For graphs
 // that were made by hand.

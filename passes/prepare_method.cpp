@@ -24,6 +24,7 @@
 #include "passes/frontend/rewrites/profiler_ranges.h"
 #include "passes/frontend/rewrites/restore_convolutions.h"
 #include "passes/manager/pass_manager.h"
+#include "passes/pipeline.h"
 
 namespace aten_recompute {
 namespace {
@@ -42,7 +43,8 @@ std::optional<RecordedPath> try_to_record(const std::shared_ptr<Graph>& inlined,
                        {.kept = input.kept_branches,
                         .carried = carried,
                         .changing = input.changing_numbers,
-                        .memory_bytes = memory_bytes});
+                        .memory_bytes = memory_bytes,
+                        .output_requires_grad = output_requires_grad});
   };
   run_pass(Pass::kRecordPath, [&] {
     try {

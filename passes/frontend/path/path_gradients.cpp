@@ -9,6 +9,7 @@
 #include "ir/operator_facts.h"
 #include "ir/symbols.h"
 #include "passes/frontend/path/given_values.h"
+#include "passes/frontend/path/graph_of_value.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 #include "runtime/inner_gradient.h"
 #include "runtime/path_check.h"
@@ -317,6 +318,8 @@ std::optional<bool> PathGradients::requires_grad(Value* symbol, bool grad_mode) 
   const auto origins = origins_of(symbol, grad_mode);
   if (origins.has_leaf && grad_mode)
     return true;
+  if (grad_mode && origins.is_unknown)
+    return requires_grad_by_formulas(symbol);
   if (origins.has_leaf || origins.is_unknown)
     return std::nullopt;
   std::vector<Item> answers;
@@ -341,15 +344,57 @@ std::optional<bool> PathGradients::requires_grad(Value* symbol, bool grad_mode) 
   return false;
 }
 
+std::optional<bool> PathGradients::requires_grad_by_formulas(Value* symbol) {
+  if (output_requires_grad_ == nullptr)
+    return std::nullopt;
+  const auto is_input = [&](const Value* value) {
+    return is_given(value) || integers_.count(value) != 0 ||
+           value->node()->kind() == c10::aten::requires_grad_;
+  };
+  const auto is_left_out = [](const Node* node) {
+    return may_make_leaf(node) || (node->kind() != symbols::kGradient && is_unknown(node));
+  };
+  const auto formulas = graph_of_value(symbol, is_input, is_left_out);
+  if (!formulas)
+    return std::nullopt;
+  std::vector<bool> requires_grad;
+  std::vector<Item> answers;
+  for (auto* value : formulas->inputs) {
+    requires_grad.push_back(makes_leaf(value->node()));
+    if (!is_given(value) || !contains_tensor(*value->type()))
+      continue;
+    const auto tensor = tensor_named(value);
+    if (!tensor.defined())
+      return std::nullopt;
+    if (!may_have_gradient(tensor))
+      continue;
+    requires_grad.back() = tensor.requires_grad();
+    answers.push_back(builder_.ask_requires_grad(value, tensor));
+  }
+  const auto known = output_requires_grad_(formulas->graph, requires_grad);
+  if (!known)
+    return std::nullopt;
+  for (auto& answer : answers)
+    builder_.require(answer);
+  if (!*known)
+    without_grad_.insert(symbol);
+  return known;
+}
+
 void PathGradients::hand_out_leaves() {
   auto& graph = *builder_.graph();
   std::vector<Value*> made;
+  bool frees_graph = false;
   for (auto* node : graph.nodes()) {
     if (node->kind() == symbols::kRequireGrad)
       made.push_back(node->output());
+    frees_graph = frees_graph ||
+                  (node->kind() == symbols::kGradient && !GradientRequest::of(*node).retain_graph);
   }
+  // With several regions, the caller can ask for gradients of the marked tensor. But a gradient
+  // that frees its graph would free all of the regions that it passes through.
   for (auto* value : marked_) {
-    if (is_returned(graph, value))
+    if (!frees_graph && is_returned(graph, value))
       throw NotRecordable("it returns a tensor that it marked");
   }
   for (auto* leaf : made) {
@@ -372,11 +417,11 @@ Value* PathGradients::mark(Value* symbol) {
       throw NotRecordable("it marks a leaf again to which it has written");
   }
   auto* leaf = builder_.add(symbols::kRequireGrad, {symbol}, c10::TensorType::get());
+  const auto is_without_grad = [&](const Value* value) { return without_grad_.count(value) != 0; };
   const auto origins = origins_of(symbol, true);
-  const bool is_leaf =
-      !origins.has_leaf && !origins.is_unknown &&
-      std::all_of(origins.given.begin(), origins.given.end(),
-                  [&](const Value* given) { return without_grad_.count(given) != 0; });
+  const bool is_leaf = is_without_grad(symbol) ||
+                       (!origins.has_leaf && !origins.is_unknown &&
+                        std::all_of(origins.given.begin(), origins.given.end(), is_without_grad));
   if (is_leaf)
     leaves_.insert(leaf);
   return leaf;

@@ -4,15 +4,23 @@
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "passes/frontend/path/path_builder.h"
 #include "passes/frontend/path/path_values.h"
 
 namespace aten_recompute {
+
+// Returns whether the graph's only output has requires_grad in eager PyTorch, where its inputs have
+// it as given; std::nullopt where that is not known. The graph may ask for gradients.
+using OutputRequiresGrad = std::function<std::optional<bool>(
+    const std::shared_ptr<torch::jit::Graph>& graph, const std::vector<bool>& requires_grad)>;
 
 // Returns whether the operator may return its first operand itself, as to() and contiguous() do.
 bool may_return_operand(const torch::jit::Node* node);
@@ -23,7 +31,12 @@ bool may_return_operand(const torch::jit::Node* node);
 // zeros stand for it.
 class PathGradients {
  public:
-  PathGradients(PathBuilder& builder, PathValues& values) : builder_(builder), values_(values) {}
+  // `output_requires_grad` tells what is computed from gradients; may be empty.
+  PathGradients(PathBuilder& builder, PathValues& values,
+                OutputRequiresGrad output_requires_grad = nullptr)
+      : builder_(builder),
+        values_(values),
+        output_requires_grad_(std::move(output_requires_grad)) {}
 
   // Notes the result of an operator: no gradient passes through a tensor of integers.
   void note_result(const c10::IValue& result, const torch::jit::Value* symbol);
@@ -44,7 +57,8 @@ class PathGradients {
   bool require_same(const Item& item, torch::jit::Value* symbol, torch::jit::Value* other);
 
   // Notes that requires_grad_() of a tensor that the path made changes nothing. The caller may ask
-  // for the gradient of such a tensor, if it gets that.
+  // for the gradient of such a tensor, if it gets that: hand_out_leaves() throws then, unless the
+  // method frees the graph of a gradient.
   void note_marked(torch::jit::Value* symbol) { marked_.push_back(symbol); }
 
   // Records requires_grad_() of a tensor that the path made. From then on each of its names is a
@@ -86,6 +100,8 @@ class PathGradients {
     std::vector<torch::jit::Value*> given;
   };
   Origins origins_of(torch::jit::Value* symbol, bool grad_mode) const;
+  // The same as requires_grad() in grad mode, for what may be computed from a gradient.
+  std::optional<bool> requires_grad_by_formulas(torch::jit::Value* symbol);
 
   // Returns whether an output depends on the target.
   bool is_reached(const torch::jit::Value* target,
@@ -106,12 +122,14 @@ class PathGradients {
 
   PathBuilder& builder_;
   PathValues& values_;
+  OutputRequiresGrad output_requires_grad_;
   std::unordered_map<const c10::TensorImpl*, Names> names_;
   std::unordered_set<const torch::jit::Value*> integers_;
   // Of what requires_grad_() made: what is a leaf for sure, which nothing with a gradient computed.
   std::unordered_set<const torch::jit::Value*> leaves_;
   std::vector<torch::jit::Value*> marked_;
-  // What the method was given without requires_grad, on which the path depends.
+  // What has no requires_grad: tensors that the method was given, on which the path depends, and
+  // tensors that it computed from gradients.
   std::unordered_set<const torch::jit::Value*> without_grad_;
   // What requires_grad_(False) made of a leaf, and the leaf: where that is marked again, eager
   // PyTorch's gradients of it come from what has read it before, too.

@@ -61,7 +61,8 @@ class PathRecorder {
         kept_(options.kept),
         meta_run_(options.memory_bytes ? std::make_unique<MetaRun>(*options.memory_bytes)
                                        : nullptr),
-        attributes_(self, builder_, writes_, options.carried, options.changing, meta_run_.get()) {
+        attributes_(self, builder_, writes_, options.carried, options.changing, meta_run_.get()),
+        gradients_(builder_, values_, options.output_requires_grad) {
     result_.graph = builder_.graph();
     result_.default_dtype = c10::typeMetaToScalarType(at::get_default_dtype());
     for (const auto& input : inputs)
@@ -526,7 +527,7 @@ class PathRecorder {
   PathValues values_;
   CallerWrites writes_;
   PathAttributes attributes_;
-  PathGradients gradients_{builder_, values_};
+  PathGradients gradients_;
   PathOperators operators_{builder_, values_, attributes_, writes_, gradients_, meta_run_.get()};
   std::vector<std::shared_ptr<Graph>> callees_;  // others refer to their nodes
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "passes/frontend/path/apart_memory.h"
+#include "passes/frontend/path/path_gradients.h"
 #include "passes/frontend/rewrites/fold_attributes.h"
 #include "passes/frontend/rewrites/structure.h"
 
@@ -52,6 +53,9 @@ struct PathOptions {
   // is under autocast, and an answer that depends on the layout of a tensor may be another one than
   // in a call.
   std::optional<int64_t> memory_bytes = std::nullopt;
+  // Tells what has requires_grad that is computed from gradients which the method asks for; may be
+  // empty.
+  OutputRequiresGrad output_requires_grad{};
 };
 
 // Runs the method on the inputs of a call and notes what it does: which branch it takes, how often

@@ -142,3 +142,86 @@ def test_a_method_that_marks_what_it_has_read_is_one_region(model: type[nn.Modul
         lowered(torch.rand(5, 4, requires_grad=needs_grad))
     specialisations = aten_recompute.report(lowered)["methods"][0]["specialisations"]
     assert [(len(each["regions"]), each["breaks"]) for each in specialisations] == [(1, []), (1, [])]
+
+
+class GradientBefore(nn.Module):
+    """What is computed from a gradient has one itself where the formula of that reads what has one: here, ``y``."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        product = (x * y).sum()
+        gradient = torch.autograd.grad([product], [x], create_graph=True)[0]
+        assert gradient is not None
+        positions = torch.cos(gradient)
+        before = torch.sin(positions)
+        positions.requires_grad_(True)
+        energy = (torch.sin(positions) * x + before * positions).sum()
+        force = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert force is not None
+        return positions, force, energy + before.sum()
+
+
+class GradientAsked(GradientBefore):
+    """Whether it has one decides what is computed."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        product = (x * y).sum()
+        gradient = torch.autograd.grad([product], [x], create_graph=True)[0]
+        assert gradient is not None
+        scaled = torch.cos(gradient)
+        return scaled, gradient, (scaled * 3.0 if scaled.requires_grad else scaled * 0.5).sum() * x.sum()
+
+
+def results_of(module: nn.Module, needs_grad: bool) -> list[Tensor | None]:
+    x = torch.linspace(0.1, 1, 20).view(5, 4).clone().requires_grad_()
+    y = torch.linspace(1, 0.1, 20).view(5, 4).clone().requires_grad_(needs_grad)
+    results = module(x, y)
+    leaves = [tensor for tensor in (x, y, *results) if tensor.is_leaf and tensor.requires_grad]
+    total = torch.stack([result.square().sum() for result in results]).sum()
+    flags = [torch.tensor([result.requires_grad, result.is_leaf]) for result in results]
+    return [*results, *flags, *torch.autograd.grad(total, leaves, allow_unused=True)]
+
+
+@pytest.mark.parametrize("model", [GradientBefore, GradientAsked], ids=lambda model: model.__name__)
+def test_what_is_computed_from_a_gradient_was_read_before_it_was_marked(model: type[nn.Module]) -> None:
+    lowered = lowered_copy(model(), "all")
+    for needs_grad in (False, True, False):
+        assert_same(results_of(lowered, needs_grad), results_of(model(), needs_grad))
+
+
+@pytest.mark.lowered_only
+@pytest.mark.parametrize("model", [GradientBefore, GradientAsked], ids=lambda model: model.__name__)
+def test_a_method_that_marks_what_it_computes_from_a_gradient_is_one_region(model: type[nn.Module]) -> None:
+    lowered = lowered_copy(model(), "all")
+    for needs_grad in (False, True, False):
+        results_of(lowered, needs_grad)
+    specialisations = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    assert [(len(each["regions"]), each["breaks"]) for each in specialisations] == [(1, []), (1, [])]
+
+
+class MarkedResult(nn.Module):
+    """A gradient frees its graph, which does not lead through all operators of the method."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        unused = torch.tanh(x)
+        total = torch.relu(x).sum()
+        slope = torch.autograd.grad([total], [x, unused], create_graph=True, allow_unused=True)[0]
+        assert slope is not None
+        weight = torch.relu(x)
+        marked = torch.tanh(slope)
+        marked.requires_grad_(True)
+        given: list[Tensor | None] = [torch.relu(weight)]
+        gradient = torch.autograd.grad([torch.relu(x) * x], [x], grad_outputs=given)[0]
+        assert gradient is not None
+        return marked, gradient
+
+
+def test_a_marked_result_beside_a_graph_that_is_freed() -> None:
+    """With several regions, the gradient of the marked result would pass through one that is freed."""
+    eager = MarkedResult()
+    lowered = lowered_copy(eager, "all")
+    results = []
+    for module in (eager, lowered):
+        x = torch.linspace(-1, 1, 20).requires_grad_()
+        marked, gradient = module(x)
+        results.append([marked, gradient, *torch.autograd.grad([marked.sum()], [x])])
+    assert_same(results[1], results[0])
