@@ -115,6 +115,21 @@ def _randn_of_shape(gradient: Tensor) -> Tensor:
     return torch.randn(gradient.shape, dtype=gradient.dtype)
 
 
+def _has_gradient(output: Tensor) -> bool:
+    """Whether autograd can be asked for gradients of the output.
+
+    A gradient without ``create_graph`` may be a view of one that the method has given. If that requires a gradient, so
+    does the view, as it says, but autograd refuses to compute it.
+    """
+    if not output.requires_grad:
+        return False
+    try:
+        torch.autograd.graph.get_gradient_edge(output)
+    except AssertionError:
+        return False
+    return True
+
+
 def _second(gradients: list[Tensor | None], wanted: list[Tensor]) -> list[Tensor | None]:
     differentiable = [gradient for gradient in gradients if gradient is not None and gradient.requires_grad]
     if not differentiable:
@@ -137,8 +152,8 @@ def run(function: Callable[..., Any], program: Program, seed: int = SEEDS[0]) ->
         with AROUND[program.around]():
             outputs = list(function(*inputs))
         values = [output.detach().clone() for output in outputs]
-        needs = torch.tensor([output.requires_grad for output in outputs])
-        differentiable = [output for output in outputs if output.requires_grad]
+        needs = torch.tensor([_has_gradient(output) for output in outputs])
+        differentiable = [output for output in outputs if _has_gradient(output)]
         gradients: list[Tensor | None] = []
         if differentiable:
             wanted = [tensor for tensor in inputs if tensor.requires_grad]

@@ -173,6 +173,7 @@ std::vector<Value*> PathGradients::symbols_of(Value* list) {
     auto& element = builder_.element(*item.container, i);
     const bool is_none = element.container == nullptr && element.value.isNone();
     symbols.push_back(is_none ? nullptr : builder_.symbol_of(element, c10::TensorType::get()));
+    note_name(element, symbols.back());
   }
   return symbols;
 }

@@ -171,6 +171,19 @@ class GradientAsked(GradientBefore):
         return scaled, gradient, (scaled * 3.0 if scaled.requires_grad else scaled * 0.5).sum() * x.sum()
 
 
+class GivenGradient(GradientBefore):
+    """The gradient has one where that which it is given has one, which nothing else reads."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        given: list[Tensor | None] = [y]
+        gradient = torch.autograd.grad([x * 3.0], [x], grad_outputs=given, create_graph=True)[0]
+        assert gradient is not None
+        positions = torch.cos(gradient)
+        before = torch.sin(positions)
+        positions.requires_grad_(True)
+        return positions, before, before * positions
+
+
 def results_of(module: nn.Module, needs_grad: bool) -> list[Tensor | None]:
     x = torch.linspace(0.1, 1, 20).view(5, 4).clone().requires_grad_()
     y = torch.linspace(1, 0.1, 20).view(5, 4).clone().requires_grad_(needs_grad)
@@ -181,7 +194,7 @@ def results_of(module: nn.Module, needs_grad: bool) -> list[Tensor | None]:
     return [*results, *flags, *torch.autograd.grad(total, leaves, allow_unused=True)]
 
 
-@pytest.mark.parametrize("model", [GradientBefore, GradientAsked], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", [GradientBefore, GradientAsked, GivenGradient], ids=lambda model: model.__name__)
 def test_what_is_computed_from_a_gradient_was_read_before_it_was_marked(model: type[nn.Module]) -> None:
     lowered = lowered_copy(model(), "all")
     for needs_grad in (False, True, False):
@@ -189,7 +202,7 @@ def test_what_is_computed_from_a_gradient_was_read_before_it_was_marked(model: t
 
 
 @pytest.mark.lowered_only
-@pytest.mark.parametrize("model", [GradientBefore, GradientAsked], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", [GradientBefore, GradientAsked, GivenGradient], ids=lambda model: model.__name__)
 def test_a_method_that_marks_what_it_computes_from_a_gradient_is_one_region(model: type[nn.Module]) -> None:
     lowered = lowered_copy(model(), "all")
     for needs_grad in (False, True, False):
