@@ -41,7 +41,7 @@ std::vector<c10::IValue> on_meta(const std::vector<c10::IValue>& values) {
 
 c10::DeviceType device_of(const std::vector<c10::IValue>& inputs) {
   for (const auto& input : inputs) {
-    if (input.isTensor() && input.toTensor().defined())
+    if (input.isTensor() && input.toTensor().defined() && !input.toTensor().is_cpu())
       return input.toTensor().device().type();
   }
   return at::kCPU;

@@ -21,7 +21,8 @@ at::Tensor on_meta(const at::Tensor& tensor);
 // Returns the values with meta tensors in place of their tensors. Throws as above.
 std::vector<c10::IValue> on_meta(const std::vector<c10::IValue>& values);
 
-// Returns the device of the first tensor; the CPU if there is none.
+// Returns the device of the first tensor that is not on the CPU, where numbers and the places of
+// leaves (runtime/returned_leaf.h) are, too; the CPU if there is none.
 c10::DeviceType device_of(const std::vector<c10::IValue>& inputs);
 
 // Returns the value that is the same tensor and was made first.
