@@ -26,10 +26,12 @@ struct DifferentiatedOperators {
 // An output whose backward raises, because autograd.grad() in the method has freed what it needs.
 struct FreedOutput {
   size_t output;
-  // The inputs to which a freed graph leads. Empty: it leads to leaves that the method made.
-  std::vector<size_t> inputs;
+  // The inputs to which a freed graph leads.
+  std::vector<size_t> inputs{};
+  // Whether a freed graph leads to a leaf that the method made and does not return.
+  bool leads_to_own_leaf = false;
   // Whether it depends on other inputs, too, which get their gradients where nobody asks for those
-  // of `inputs`.
+  // of `inputs` and of such a leaf.
   bool depends_on_others = false;
 };
 

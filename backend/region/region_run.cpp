@@ -1,5 +1,6 @@
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/alias.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -264,6 +265,8 @@ void set_freed_histories(const CompiledRegion& compiled_region,
     auto node = make_node<FreedGraph>(passes_gradient);
     if (passes_gradient)
       edges[i].insert(edges[i].begin(), torch::autograd::impl::gradient_edge(output));
+    if (freed[i].leads_to_own_leaf)  // nobody else has the leaf, but a backward() goes there
+      edges[i].push_back(torch::autograd::impl::gradient_edge(at::empty({0}).requires_grad_()));
     node->set_next_edges(std::move(edges[i]));
     torch::autograd::set_history(output, node);
   }

@@ -31,7 +31,6 @@ bool asks_for_metadata(const Node* node) {
                       [](const Value* output) { return contains_tensor(*output->type()); });
 }
 
-ReachedValues reach_from_freed(const Graph& graph);
 ReachedValues reach_from_freed_behind(const Graph& graph, const ReachedValues& inputs,
                                       const Node* end = nullptr);
 
@@ -47,14 +46,6 @@ bool may_be_freed_inside(const Node* node) {
   return node->kind() == symbols::kSliced && !node->hasAttribute(symbols::kWithoutGraph);
 }
 
-// Returns whether a gradient through the node passes a freed node.
-bool is_freed(const Node* node) {
-  if (node->hasAttribute(symbols::kFreed) || !may_be_freed_inside(node))
-    return node->hasAttribute(symbols::kFreed);
-  const auto& stretch = *node->g(c10::attr::Subgraph);
-  return reaches_result(stretch, reach_from_freed(stretch));
-}
-
 // Returns whether a gradient through the node passes a freed node on its way to one of `reached`.
 bool is_freed_behind(const Node* node, const ReachedValues& reached) {
   const auto operands = node->inputs();
@@ -68,9 +59,17 @@ bool is_freed_behind(const Node* node, const ReachedValues& reached) {
                         reach_from_freed_behind(stretch, reached_inputs(node, is_reached)));
 }
 
-// Returns the values that depend on freed nodes.
-ReachedValues reach_from_freed(const Graph& graph) {
-  return reach_forward(graph, {}, is_freed);
+// Returns the leaves that the graph makes of what requires no gradient. The gradients of those that
+// the method returns go to an input (runtime/returned_leaf.h).
+ReachedValues own_leaves(const Graph& graph, const std::vector<bool>& requires_grad) {
+  const auto with_gradient = values_that_require_grad(graph, requires_grad);
+  ReachedValues leaves;
+  for (const auto* node : graph.nodes()) {
+    if (node->kind() == symbols::kRequireGrad && node->inputs().size() == 1 &&
+        with_gradient.count(node->input()) == 0)
+      leaves.insert(node->output());
+  }
+  return leaves;
 }
 
 // Returns the values that depend on freed nodes which depend on one of `inputs`.
@@ -120,15 +119,14 @@ std::vector<FreedOutput> find_freed_outputs(const Graph& graph,
     if (requires_grad[i])
       inputs.insert(graph.inputs()[i]);
   }
-  const auto from_inputs = reach_forward(graph, inputs);
-  const auto freed = reach_from_freed(graph);
   const auto freed_behind_inputs = reach_from_freed_behind(graph, inputs);
+  const auto freed_behind_leaves = reach_from_freed_behind(graph, own_leaves(graph, requires_grad));
   std::vector<FreedOutput> outputs;
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const auto* output = graph.outputs()[i];
-    const auto& relevant = from_inputs.count(output) == 0 ? freed : freed_behind_inputs;
-    if (relevant.count(output) != 0)
-      outputs.push_back({i});
+    const bool leads_to_own_leaf = freed_behind_leaves.count(output) != 0;
+    if (leads_to_own_leaf || freed_behind_inputs.count(output) != 0)
+      outputs.push_back({.output = i, .leads_to_own_leaf = leads_to_own_leaf});
   }
   for (size_t i = 0; !outputs.empty() && i < requires_grad.size(); ++i) {
     if (!requires_grad[i])

@@ -38,8 +38,7 @@ class FreedGraph {
 };
 
 // Returns the outputs whose gradient would pass through a freed node on its way to an input that
-// requires grad (`requires_grad[i]`: input i does). Of outputs without such an input, that is any
-// freed node: eager PyTorch goes back to leaves that the method has made.
+// requires grad (`requires_grad[i]`: input i does), or to a leaf that the graph makes.
 std::vector<FreedOutput> find_freed_outputs(const torch::jit::Graph& graph,
                                             const std::vector<bool>& requires_grad);
 

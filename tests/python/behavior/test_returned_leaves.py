@@ -306,6 +306,33 @@ def test_a_sum_that_is_freed_on_one_way_has_gradients_on_the_other(strategy: str
         torch.testing.assert_close(second[1], second[0])
 
 
+class FreedBehindAHiddenLeaf(Copy):
+    """The method keeps the leaf to itself."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        positions = x.detach().clone().requires_grad_(True)
+        energy = torch.sin(positions).sum()
+        force = torch.autograd.grad([energy], [positions])[0]
+        assert force is not None
+        return torch.tanh(x * self.weight) * force * energy
+
+
+@pytest.mark.lowered_only
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_freed_graph_behind_a_leaf_that_is_not_returned(strategy: str) -> None:
+    """A backward goes to that leaf as well, and gradients that are asked for do not."""
+    torch.manual_seed(0)
+    eager = FreedBehindAHiddenLeaf()
+    results = []
+    for module in (eager, lowered_copy(eager, strategy)):
+        x = torch.linspace(0.1, 1, 20).view(5, 4).requires_grad_()
+        result = module(x)
+        results.append([result, *torch.autograd.grad(result.sum(), [x, *module.parameters()], retain_graph=True)])
+        with pytest.raises(RuntimeError, match="a second time"):
+            result.sum().backward()
+    assert_same(results[1], results[0])
+
+
 class OfNumbers(nn.Module):
     """A leaf of numbers, in a method that asks for no gradient itself."""
 
