@@ -152,8 +152,9 @@ def run(function: Callable[..., Any], program: Program, seed: int = SEEDS[0]) ->
         with AROUND[program.around]():
             outputs = list(function(*inputs))
         values = [output.detach().clone() for output in outputs]
-        needs = torch.tensor([_has_gradient(output) for output in outputs])
-        differentiable = [output for output in outputs if _has_gradient(output)]
+        has_gradient = [_has_gradient(output) for output in outputs]
+        needs = torch.tensor(has_gradient)
+        differentiable = [output for output, has in zip(outputs, has_gradient, strict=True) if has]
         gradients: list[Tensor | None] = []
         if differentiable:
             wanted = [tensor for tensor in inputs if tensor.requires_grad]

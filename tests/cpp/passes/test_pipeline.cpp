@@ -3,7 +3,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "ir/symbols.h"
-#include "runtime/inner_gradient.h"
+#include "tests/cpp/support/inner_gradient.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
@@ -21,20 +21,11 @@ class OutputRequiresGrad : public test::TorchTest {
   %sum : Tensor = aten::sum(%y, %none)
   return (%sum)
 )");
-    auto* sum = graph->outputs()[0];
-    auto* node = graph->appendNode(
-        graph->create(symbols::kGradient, {sum, graph->inputs()[0]}, /*num_outputs=*/2));
-    node->output(0)->setType(c10::TensorType::get());
-    node->output(1)->setType(c10::BoolType::get());
-    GradientRequest request;
-    request.num_outputs = request.num_targets = 1;
-    request.has_gradient = {0};
-    request.create_graph = request.retain_graph = create_graph;
-    request.write(*node);
+    auto* gradient = test::append_gradient(*graph, create_graph, /*retain_graph=*/create_graph);
     if (!create_graph)
-      node->i_(symbols::kWithoutGraph, 1);
+      gradient->node()->i_(symbols::kWithoutGraph, 1);
     graph->eraseOutput(0);
-    graph->registerOutput(node->output(0));
+    graph->registerOutput(gradient);
     return graph;
   }
 };

@@ -5,10 +5,9 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/ir/ir.h>
 
-#include "ir/symbols.h"
 #include "passes/autodiff/differentiate.h"
 #include "passes/autodiff/inner_backward.h"
-#include "runtime/inner_gradient.h"
+#include "tests/cpp/support/inner_gradient.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
@@ -36,18 +35,7 @@ graph(%x : Tensor, %w : Tensor):
   %e : Tensor = aten::sum(%h, %none)
   return (%e)
 )");
-    auto* energy = graph->outputs()[0];
-    auto* node = graph->appendNode(
-        graph->create(symbols::kGradient, {energy, graph->inputs()[0]}, /*num_outputs=*/2));
-    node->output(0)->setType(c10::TensorType::get());
-    node->output(1)->setType(c10::BoolType::get());
-    GradientRequest request;
-    request.num_outputs = request.num_targets = 1;
-    request.has_gradient = {0};
-    request.create_graph = create_graph;
-    request.retain_graph = retain_graph;
-    request.write(*node);
-    graph->registerOutput(node->output(0));
+    graph->registerOutput(test::append_gradient(*graph, create_graph, retain_graph));
     return graph;
   }
 };
